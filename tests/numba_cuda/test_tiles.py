@@ -10,16 +10,17 @@ from hypothesis import strategies as st
 
 import volta
 import volta.numpy as vnp
+from tests.xla_like.drawn_passes import passes
 from volta import lax
 from volta.numba_cuda.codegen import ptx
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.launches import every
 from volta.numba_cuda.loops import nests_tiled, tile_layout, tiles
-from volta.numba_cuda.loops.tiles import Digit
 from volta.numba_cuda.schedule import Schedule
 from volta.testing.host_grid import check_on_host, run_on_host
 from volta.xla_like.compile import CompileOptions, build_plan
 from volta.xla_like.kernels import Access, KernelCall, LoopKernel
+from volta.xla_like.tiles import CommonDigit, Digit, Tile, _weight
 
 
 def values(*shape, dtype=np.complex64):
@@ -169,35 +170,6 @@ def test_loads_at_computed_places_are_aligned_as_they_say():
     check_on_host(f, x, w, orders=("ascending",))
 
 
-def passes(random):
-    """A program of a few passes, whose order of parts and arithmetic are drawn, and its operands."""
-    outer, inner = (int(n) for n in random.integers(1, 6, 2))
-    n = int(random.choice([6, 8, 12, 24, 30]))
-    steps = [
-        (int(random.choice([r for r in (2, 3, 4, 5, 6) if n % r == 0])), *random.integers(0, (2, 2, 2, 4)).tolist())
-        for _ in range(random.integers(2, 5))
-    ]
-
-    def f(x, y):
-        for r, mixed, back, apart, between in steps:
-            parts = [[v.reshape(outer, r, n // r, inner)[:, k] for k in range(r)] for v in (x, y)]
-            out = [[sum(p * (1 + k * j % 5) for j, p in enumerate(v)) for k in range(r)] for v in parts]
-            if mixed:
-                out = [[a + b for a, b in zip(*out, strict=True)], [a - b for a, b in zip(*out, strict=True)]]
-            out = [v[::-1] if back else v for v in out]
-            joined = [vnp.concatenate(v, 1) if apart else vnp.stack(v, 2) for v in out]
-            x, y = (v.reshape(outer, n, inner) for v in joined)
-            if between == 1:
-                x = x * vnp.arange(n, dtype=np.float32)[:, None]
-            if between == 2:
-                x = vnp.concatenate([x[:, n // 2 :], x[:, : n // 2]], 1)
-            if between == 3:
-                x, y = x + y[:, ::-1], y
-        return x, y
-
-    return f, [random.standard_normal((outer, n, inner)).astype(np.float32) for _ in range(2)]
-
-
 @pytest.mark.turns(8)
 @pytest.mark.parametrize("seed", range(16))
 def test_drawn_passes_have_the_bits_of_the_cpu_in_tiles_of_any_size(seed, monkeypatch):
@@ -224,7 +196,7 @@ def test_a_weight_says_what_moves_a_digit(data):
     least = sum(s * (n - 1) for n, s in zip(sizes, strides, strict=True) if s < 0)
     access = Access(0, data.draw(st.integers(0, 30)) - least, strides)
     call = KernelCall(LoopKernel("map", len(sizes), (), ()), sizes, (access,), (), ())
-    weight = tiles._weight(call, access, Digit(dim, below, count))
+    weight = _weight(call, access, Digit(dim, below, count))
     if weight is not None:
         for index in itertools.product(*map(range, sizes)):
             byte = access.offset + sum(i * s for i, s in zip(index, strides, strict=True))
@@ -237,10 +209,10 @@ def test_a_tile_has_a_place_for_each_of_its_bytes(data):
     low, inner, middle, outer, top = (data.draw(st.integers(1, 4)) for _ in range(5))
     chunks = data.draw(st.integers(1, inner)), data.draw(st.integers(1, outer))
     places = (
-        tiles.CommonDigit((Digit(0, 1, inner),), {0: low}),
-        tiles.CommonDigit((Digit(0, 1, outer),), {0: low * inner * middle}),
+        CommonDigit((Digit(0, 1, inner),), {0: low}),
+        CommonDigit((Digit(0, 1, outer),), {0: low * inner * middle}),
     )
-    tile = tiles.Tile(places, chunks, {0: (0, 0)})
+    tile = Tile(places, chunks, {0: (0, 0)})
     own = [
         at for at in range(low * inner * middle * outer * top)
         if at // low % inner < chunks[0] and at // (low * inner * middle) % outer < chunks[1]

@@ -213,6 +213,12 @@ def intrinsic(module: ir.Module, name: str, result: ir.Type, arguments: Sequence
     return found
 
 
+def prefetch(b: ir.IRBuilder, pointer: ir.Value, writes: bool = False) -> None:
+    """Ask for a line of memory that is touched soon. Any address may be asked for."""
+    function = intrinsic(b.module, "llvm.prefetch.p0", VOID, [PTR, I32, I32, I32])
+    b.call(function, [pointer, I32(int(writes)), I32(3), I32(1)])
+
+
 def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
     """``x * y + z`` with one rounding, for floating scalars and vectors."""
     kind = x.type

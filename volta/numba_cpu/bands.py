@@ -1,7 +1,7 @@
 """Loops over the same rows run band by band: what one writes, the next reads while it is in the cache.
 
-Passes of a transform are such loops: of each row they read what the pass before has written of it, and of no other. The
-kernels and their elements are the same, so nothing about the bits changes; no thread waits between two of them.
+Of each row they read what the loop before has written of it, and of no other. The kernels and their elements are the
+same, so nothing about the bits changes; no thread waits between two of them. (Passes of a transform: see `tiles.py`.)
 """
 
 from __future__ import annotations

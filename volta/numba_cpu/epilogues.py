@@ -139,17 +139,17 @@ def workspace(call: KernelCall, vector_bits: int) -> int:
 def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
     """Of a joined call: those of its product, the last of which takes the loops behind it along, band by band."""
     if isinstance(call.parts[0].kernel, LoopKernel):
-        return [_together(call, *bands.launches(call, buffers), PIECES)]
+        return [together(call, *bands.launches(call, buffers), PIECES)]
     product, *loops = call.parts
     band = _band(product, buffers, vector_bits)
     assert band is not None
     product = attrs.evolve(product, workspace=call.workspace)
     *before, head = dot_schedule.launches(product, vector_bits, buffers, whole_rows=True)
     parts = [head, *(_aligned(loop, band) for loop in loops)]
-    return [*before, _together(call, parts, head.tasks, band.step, head.pieces)]
+    return [*before, together(call, parts, head.tasks, band.step, head.pieces)]
 
 
-def _together(call: KernelCall, parts: Sequence[Launch], tasks: int, step: int, pieces: int) -> Launch:
+def together(call: KernelCall, parts: Sequence[Launch], tasks: int, step: int, pieces: int) -> Launch:
     """Launches as one, which runs them one after the other on ``step`` of its tasks."""
     header, words = [step], [0] * _HEADER
     addresses: list[Address] = []

@@ -26,6 +26,7 @@ from volta.numba_cpu import (
     epilogues,
     loop_schedule,
     nests,
+    nests_tiled,
     ordering_schedule,
     panels,
     radix_sorting,
@@ -35,6 +36,7 @@ from volta.numba_cpu import (
     small_loops,
     sorting,
     target,
+    tiles,
     user_entry,
 )
 from volta.numba_cpu.launches import Launch
@@ -63,13 +65,21 @@ def _attention(name: str, build: Build) -> dict[str, Handler]:
     return {name: Handler(attention_schedule.launches, {name: build})}
 
 
+def _joined(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
+    """Loops that pass something on which nobody else sees run tile by tile, others band by band."""
+    handler = tiles if tiles.inside(call) else epilogues
+    return handler.launches(call, vector_bits, buffers)
+
+
 _IN_PLACE = Handler(lambda call, vector_bits, buffers: [], {})
 """Of a choice, and of a loop that is not small, `lower` writes the rows of its plans, between rows that jump."""
 
 HANDLERS: dict[str, Handler] = {
     "loop": Handler(loop_schedule.launches, {"loop": nests.build_loop}),
     "combine": Handler(loop_schedule.combine, {"combine": combining.build_combine}),
-    "joined": Handler(epilogues.launches, {"epilogue": epilogues.build_epilogue}, epilogues.workspace),
+    "joined": Handler(
+        _joined, {"epilogue": epilogues.build_epilogue, "tiled": nests_tiled.build_tiled}, epilogues.workspace
+    ),
     "dot": Handler(
         dot_schedule.launches,
         {
@@ -146,8 +156,10 @@ class Schedule:
         return not self.general and (name == BLOCK_PRODUCT or panel)
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
-        """Products with the loops that run band by band behind them, and loops that do so behind each other."""
-        return bands.join(epilogues.join(calls, buffers, self.vector_bits), buffers)
+        """Products with the loops that run band by band behind them; loops that pass arrays on tile by tile, or band by
+        band."""
+        found = epilogues.join(calls, buffers, self.vector_bits)
+        return bands.join(found if self.general else tiles.join(found, buffers, self.vector_bits), buffers)
 
     def moments(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> Sequence[int]:
         return range(len(calls))

@@ -81,13 +81,13 @@ def load(lanes: Builder, pointer: ir.Value, dtype: str, count: int, few: ir.Valu
         here = offset(b, pointer, I64(n * lanes.lanes * item_size(dtype)))
         mask = _mask(b, lanes, n, count, few)
         vectors.append(lanes.load(here, dtype) if mask is None else lanes.load_masked(here, dtype, mask))
-    return [Value(x, vectors[0].dtype, lanes) for x in _apart(b, [v.ir for v in vectors], lanes.lanes)]
+    return [Value(x, vectors[0].dtype, lanes) for x in apart(b, [v.ir for v in vectors], lanes.lanes)]
 
 
 def store(lanes: Builder, values: Sequence[Value], pointer: ir.Value, dtype: str, few: ir.Value | None) -> None:
     """Write the values of interleaved accesses whose first one writes at ``pointer``."""
     b = lanes.irbuilder
-    woven = _together(b, [v.ir for v in values], lanes.lanes)
+    woven = together(b, [v.ir for v in values], lanes.lanes)
     for n, x in enumerate(woven):
         here = offset(b, pointer, I64(n * lanes.lanes * item_size(dtype)))
         mask, value = _mask(b, lanes, n, len(values), few), Value(x, values[0].dtype, lanes)
@@ -113,12 +113,12 @@ def _factor(n: int) -> int:
     return next(p for p in range(2, n + 1) if n % p == 0)
 
 
-def _together(b: ir.IRBuilder, xs: Sequence[ir.Value], lanes: int) -> list[ir.Value]:
+def together(b: ir.IRBuilder, xs: Sequence[ir.Value], lanes: int) -> list[ir.Value]:
     """The first elements of all vectors, then the second ones, and so on, in as many vectors."""
     if len(xs) == 1:
         return list(xs)
     p = _factor(len(xs))
-    parts = [_together(b, xs[i::p], lanes) for i in range(p)]
+    parts = [together(b, xs[i::p], lanes) for i in range(p)]
     return [v for row in zip(*parts, strict=True) for v in _prime_together(b, row, lanes)]
 
 
@@ -133,15 +133,15 @@ def _prime_together(b: ir.IRBuilder, xs: Sequence[ir.Value], lanes: int) -> list
     return out
 
 
-def _apart(b: ir.IRBuilder, xs: Sequence[ir.Value], lanes: int) -> list[ir.Value]:
-    """What `_together` has put together."""
+def apart(b: ir.IRBuilder, xs: Sequence[ir.Value], lanes: int) -> list[ir.Value]:
+    """What `together` has put together."""
     if len(xs) == 1:
         return list(xs)
     p = _factor(len(xs))
     rows = [_prime_apart(b, xs[i : i + p], lanes) for i in range(0, len(xs), p)]
     out: list[ir.Value | None] = [None] * len(xs)
     for i, members in enumerate(zip(*rows, strict=True)):
-        out[i::p] = _apart(b, members, lanes)
+        out[i::p] = apart(b, members, lanes)
     return out
 
 

@@ -14,8 +14,8 @@ from volta.emit.args import Word
 from volta.numba_cuda.codegen.threads import WARP
 from volta.numba_cuda.loops.nests_body import accesses_of
 from volta.numba_cuda.loops.scalars import WIDEST
-from volta.numba_cuda.loops.tiles import Tile, item_sizes
 from volta.xla_like.kernels import Access, GivenValue, IndexValue, KernelCall, Load, LoopKernel
+from volta.xla_like.tiles import Tile, beside, item_sizes
 from volta.xla_like.views import Ints
 
 THREADS = 1024
@@ -104,7 +104,7 @@ def tiled(calls: Sequence[KernelCall], tile: Tile, nbytes: Callable[[int], int])
     """The kernel of loops, and the buffers that it is given; ``nbytes`` of each buffer."""
     items = item_sizes(calls)
     arrays: list[int] = []
-    found, shared = _placed(tile, _together(tile, nbytes, items), nbytes, items)
+    found, shared = _placed(tile, beside(tile, nbytes, items), nbytes, items)
     parts = []
     for i, call in enumerate(calls):
         dims = tuple(_pieces(tile, i, d, n) for d, n in enumerate(call.sizes))
@@ -130,21 +130,6 @@ def tiled(calls: Sequence[KernelCall], tile: Tile, nbytes: Callable[[int], int])
         parts.append(Part(_loop(call), dims, tuple(spots), tile.elements(call), meets, over))
     even = tuple(p.count % c == 0 for p, c in zip(tile.places, tile.chunks, strict=True))
     return Tiled(tuple(parts), tile.chunks, even, shared), arrays
-
-
-def _together(tile: Tile, nbytes: Callable[[int], int], items: dict[int, int]) -> list[list[int]]:
-    """Arrays of a tile, those in pairs whose elements lie side by side, as real and imaginary parts do: such pairs are
-    read and written together."""
-    out: list[list[int]] = []
-    waiting: dict[object, list[int]] = {}
-    for b, lives in tile.passed.items():
-        alike = (lives, nbytes(b), items[b], *(p.weights[b] for p in tile.places))
-        pair = waiting.pop(alike, None)
-        if pair is None:
-            pair = waiting[alike] = []
-            out.append(pair)
-        pair.append(b)
-    return out
 
 
 def _placed(
