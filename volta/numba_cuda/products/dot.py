@@ -90,9 +90,7 @@ def planned(call: KernelCall, regions: Regions, capability: str, beside: int = 0
         return [attrs.evolve(first, kernel="dot_unpack", variant=unpack, grid=grid, sizes=sizes)]
     vector = choose_vector(problem, capability)
     if vector is not None:
-        first = attrs.evolve(first, kernel="dot_vector", variant=vector, grid=vector.blocks(dot.n, dot.batches))
-        waiting = tree_bytes(vector.owners(dot.n, dot.batches), dot.k, vector.sums_bytes(spec))
-        return [_with_room(first, regions, dot.k, waiting)]
+        return [attrs.evolve(first, kernel="dot_vector", variant=vector, grid=vector.blocks(dot.n, dot.batches))]
     found = choose(problem, capability)
     v, tiles = found.variant, blocks_of(found.variant.tile, dot)
     first = attrs.evolve(first, kernel="dot", variant=v, grid=tiles)

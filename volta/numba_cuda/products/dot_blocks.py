@@ -40,15 +40,14 @@ class Levels:
         step: int,
         serial: bool = False,
     ) -> None:
-        self.b, self.args, self.owner, self.nbytes = b, args, owner, nbytes
-        self.first, self.step, self.serial = first, step, serial
+        self.b, self.nbytes, self.step, self.serial = b, nbytes, step, serial
+        own = b.mul(b.mul(b.zext(owner, I64), args.LEVELS), I64(nbytes))
+        self.start = offset(b, device_pointer(b, args.WORKSPACE), b.add(b.add(args.TREE, own), first))
 
     def places(self, level: ir.Value, numbers: Sequence[int | ir.Value]) -> list[ir.Value]:
         """Where the sums with these numbers, of this thread, wait at a level."""
-        b, a = self.b, self.args
-        line = b.add(b.mul(b.zext(self.owner, I64), a.LEVELS), b.zext(level, I64))
-        start = offset(b, device_pointer(b, a.WORKSPACE), b.add(a.TREE, b.mul(line, I64(self.nbytes))))
-        start = offset(b, start, self.first)
+        b = self.b
+        start = offset(b, self.start, b.mul(b.zext(level, I64), I64(self.nbytes)))
         far = [I64(n * self.step) if isinstance(n, int) else b.mul(b.zext(n, I64), I64(self.step)) for n in numbers]
         return [offset(b, start, x) for x in far]
 
@@ -78,6 +77,14 @@ class Levels:
         with if_then(b, b.not_(last)):
             for place, slot in zip(self.places(level_of(b, number), every), slots, strict=True):
                 self.write(place, b.load(slot, typ=kind, align=16))
+
+
+def tile_levels(
+    b: ir.IRBuilder, args: Args, tile: Tile, size: int, owner: ir.Value, thread: ir.Value, serial: bool = False
+) -> Levels:
+    """Where an owner's sums of a tile wait, in the order of a thread's slots."""
+    own = b.mul(b.zext(thread, I64), I64(16))
+    return Levels(b, args, owner, tile_bytes(tile, size), own, 16 * tile.threads, serial)
 
 
 def tree_bytes(owners: int, k: int, nbytes: int) -> int:

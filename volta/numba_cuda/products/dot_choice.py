@@ -134,21 +134,26 @@ def choose_vector(problem: Problem, capability: str) -> VectorVariant | None:
         return None
     rows = 1 << (dot.m - 1).bit_length()
     beside = min(16 if rows <= 2 else 8, 1 << (chunks - 1).bit_length())
-    found: VectorVariant | None = None
-    epilogue, long = problem.epilogue, dot.k > BLOCK
+    made = partial(VectorVariant, rows, beside, levels=_places(dot.k), epilogue=problem.epilogue)
+    options: list[VectorVariant] = []
     if rhs_n == size:
-        options = [
-            VectorVariant(rows, beside, wide, "line", 0, long, epilogue) for wide in (4, 2, 1) if dot.n % wide == 0
-        ]
-        fitting = [v for v in options if v.wide == 1 or problem.aligned(v.wide * size, problem.rhs, rhs_k)]
-        full = [v for v in fitting if v.blocks(dot.n, dot.batches) >= chip.processors]
-        found = (full or fitting[-1:])[0]
+        wides = (wide for wide in (4, 2, 1) if dot.n % wide == 0)
+        options = [made(w, "line") for w in wides if w == 1 or problem.aligned(w * size, problem.rhs, rhs_k)]
     elif rhs_k == size and chip.direct and problem.aligned(16, problem.rhs, rhs_n):
-        options = [VectorVariant(rows, beside, 1, "k", pieces, long, epilogue) for pieces in (3, 2)]
-        found = next((v for v in options if v.shared_bytes(dot.spec) <= chip.block_bytes), None)
+        options = [made(1, "k", pieces) for pieces in (3, 2)]
+    fitting = [v for v in options if v.shared_bytes(dot.spec) <= chip.block_bytes]
+    if rhs_n == size:
+        fitting = [v for v in fitting if v.blocks(dot.n, dot.batches) >= chip.processors] or fitting[-1:]
+    found = next(iter(fitting), None)
     if found is not None and (found.blocks(dot.n, dot.batches) >= 16 or chunks <= 8):
         return attrs.evolve(found, together=_together(problem, found.wide))
     return None
+
+
+def _places(k: int) -> int:
+    """For how many levels of DOT's tree shared memory has places: one kernel serves many k."""
+    levels = levels_of(k)
+    return levels and max(4, 1 << (levels - 1).bit_length())
 
 
 def choose_unpack(problem: Problem, capability: str, columns: int) -> tuple[StreamVariant | UnpackVariant, int]:
@@ -181,8 +186,7 @@ def _choose_in_blocks(problem: Problem, capability: str) -> UnpackVariant:
     dot, chip, fmt = problem.dot, _chip(capability), problem.dot.spec.blocks
     assert fmt is not None
     rows, chunks = 1 << (dot.m - 1).bit_length(), -(-dot.k // CHUNK)
-    full, levels = dot.k % CHUNK == 0, levels_of(dot.k)
-    levels = levels and max(4, 1 << (levels - 1).bit_length())
+    full, levels = dot.k % CHUNK == 0, _places(dot.k)
     unit = unit_of(fmt, problem.rhs.strides[3])
     many = min(CHUNKS, 1 << (chunks - 1).bit_length())
     held = many if chunks <= CHUNKS or rows > 2 else _HELD

@@ -13,15 +13,15 @@ from volta.emit.builder import is_float, scalar_type
 from volta.emit.dot_args import Args, ChunkAt, at, ceil_div
 from volta.emit.loops import I1, I32, I64, if_else, if_then, loop, minimum, offset
 from volta.numba_cuda.codegen.ptx_ops import commit_copies, wait_copies
-from volta.numba_cuda.codegen.threads import barrier, block_index, dynamic_shared, thread_index
-from volta.numba_cuda.products.dot_blocks import Levels, tile_bytes
+from volta.numba_cuda.codegen.threads import barrier, dynamic_shared, thread_index
+from volta.numba_cuda.products.dot_blocks import Levels
 from volta.numba_cuda.products.dot_feed import CastFeed, Feed, Layout
-from volta.numba_cuda.products.dot_position import TilePosition
-from volta.numba_cuda.products.dot_serial import SerialPart
+from volta.numba_cuda.products.dot_serial import SerialPart, take_turn
 from volta.numba_cuda.products.dot_sharing import Sharing
 from volta.numba_cuda.products.dot_split import Part, Share
 from volta.numba_cuda.products.dot_tile import DotVariant, OperandLayout, Tile
 from volta.numba_cuda.products.dot_totals import Totals
+from volta.numba_cuda.products.dot_work import Work
 from volta.xla_like.dot import CHUNK, DotSpec, item_size
 
 _PARTS = 4  # in which the copies of a stage begin
@@ -42,6 +42,7 @@ class Nest(Totals):
         self.thread = b.trunc(thread_index(b), I32)
         self.count = self.tile.thread_rows * self.tile.thread_cols
         self.direct = variant.lhs.direct or variant.rhs.direct
+        self.ticket: ir.Value | None = None
         self.part: Part | None = None
         self.serial: SerialPart | None = None
         self.levels: Levels | None = None
@@ -77,15 +78,12 @@ class Nest(Totals):
     def emit(self) -> None:
         b, a, v = self.b, self.args, self.variant
         self.shared = dynamic_shared(b.module, b)
-        self.part = Part(b, a, v.long) if v.split else None
-        self.serial = SerialPart(b, a, self.thread, self.shared, v.halves, v.tree_slots) if v.serial else None
-        share = self.part or self.serial
-        number = share.tile if share else b.trunc(block_index(b), I32)
-        self.place = TilePosition(b, self.spec, v, a, number)
+        if v.serial:
+            self.ticket = take_turn(b, a, self.thread, self.shared)
+        self._settle()
+        self.chunks_of(self.part or self.serial)
         if v.long:
-            owner = self.serial.tree_slot if self.serial else number
-            self.levels = self.levels_of(owner, b.mul(b.zext(self.thread, I64), I64(16)), v.serial)
-        self.chunks_of(share)
+            self._settle()
         if self.serial and not v.halves:
             self._add_serially(self.serial)
             return
@@ -109,6 +107,15 @@ class Nest(Totals):
             with branch.otherwise():
                 slot = b.select(self.part.later, self.part.slot(b.sub(self.part.last, I32(1))), I32(0))
                 self._leave(slot, totals)
+
+    def _work(self) -> Work:
+        return Work(self.b, self.spec, self.variant, self.args.block, self.thread, self.ticket)
+
+    def _settle(self) -> None:
+        """Settle what this block computes."""
+        work = self._work()
+        self.args, self.part, self.serial = work.args, work.part, work.serial
+        self.place, self.levels = work.place, work.levels
 
     def layouts(self) -> tuple[Layout, Layout]:
         """How the operands lie in a stage."""
@@ -226,7 +233,7 @@ class Nest(Totals):
         b = self.b
         if self.levels:
             ended = b.sub(b.udiv(index, I32(per_chunk)), I32(1))
-            self._keep(self.levels, sums, b.add(self.share.first, ended) if self.share else ended)
+            self._keep(sums, b.add(self.share.first, ended) if self.share else ended)
             return
         first = b.icmp_signed("==", index, I32(per_chunk))
         if self.serial:
@@ -241,12 +248,7 @@ class Nest(Totals):
             with branch.otherwise():
                 self.absorb(sums, first)
 
-    def levels_of(self, tile: ir.Value, first: ir.Value, serial: bool = False) -> Levels:
-        """Where a tile's blocks of k wait; of a level this thread's vectors begin at ``first``, as slots do."""
-        nbytes = tile_bytes(self.tile, self.size)
-        return Levels(self.b, self.args, tile, nbytes, first, 16 * self.tile.threads, serial)
-
-    def _keep(self, levels: Levels, sums: Sequence[ir.Value], chunk: ir.Value) -> None:
+    def _keep(self, sums: Sequence[ir.Value], chunk: ir.Value) -> None:
         """Add a chunk's sums to the total of its block of k. Where that is complete it is joined with those before it,
         or left where the blocks are joined."""
         b, part = self.b, self.part
@@ -255,9 +257,11 @@ class Nest(Totals):
 
         def join() -> None:
             with if_then(b, here.ends):
-                if self.serial:
-                    self.serial.enter_slot(here.block)
-                levels.join(self.slots(), here.block, here.last, kind, self.add)
+                work = self._work()
+                assert work.levels is not None
+                if work.serial:
+                    work.serial.enter_slot(here.block)
+                work.levels.join(self.slots(), here.block, here.last, kind, self.add)
 
         if part is None:
             self.absorb(sums, here.begins)
@@ -280,10 +284,9 @@ class Nest(Totals):
     def _end_long(self) -> None:
         """The last chunk of this block's share has ended: write the tile, or leave what others go on with."""
         b = self.b
-        assert self.levels is not None
         chunks = b.trunc(ceil_div(b, self.args.K, CHUNK), I32)
         chunk = b.sub(self.share.last if self.share else chunks, I32(1))
-        self._keep(self.levels, self.sums, chunk)
+        self._keep(self.sums, chunk)
         if self.serial:
             with if_else(b, self.serial.ends) as branch:
                 with branch.then():

@@ -40,19 +40,14 @@ _AHEAD = 8  # vectors that are read before they are added
 
 class SerialPart:
     """What of which tile a block computes, like a `Part`: chunks `first` to `last`, none of them left for `dot_join`;
-    whether it `follows` another block of the tile, and whether the tile `ends` with it."""
+    whether it `follows` another block of the tile, and whether the tile `ends` with it. ``taken`` is its ticket."""
 
     def __init__(
-        self, b: ir.IRBuilder, args: Args, thread: ir.Value, shared: ir.Value, halves: bool, tree_slots: bool
+        self, b: ir.IRBuilder, args: Args, thread: ir.Value, taken: ir.Value, halves: bool, tree_slots: bool
     ) -> None:
         self.b = b
         self.words = device_pointer(b, args.WORKSPACE)
         self.leads = b.icmp_signed("==", thread, I32(0))
-        with if_then(b, self.leads):
-            b.store(take_ticket(b, self.words), shared, align=4)
-        barrier(b)
-        taken = b.load(shared, typ=I32, align=4)
-        barrier(b)  # then copies may arrive there
         tiles = b.trunc(args.TILES, I32)
         chunks, before = b.trunc(ceil_div(b, args.K, CHUNK), I32), b.trunc(args.WHOLE, I32)
         alone = b.icmp_signed("<", taken, before)
@@ -190,6 +185,16 @@ class SerialPart:
         barrier(b)
         with if_then(b, self.leads):
             release_semaphore(b, self.place, b.add(self.order, I32(1)))
+
+
+def take_turn(b: ir.IRBuilder, args: Args, thread: ir.Value, shared: ir.Value) -> ir.Value:
+    """The block's ticket, for all of its threads; it comes by shared memory, which is free again behind this."""
+    with if_then(b, b.icmp_signed("==", thread, I32(0))):
+        b.store(take_ticket(b, device_pointer(b, args.WORKSPACE)), shared, align=4)
+    barrier(b)
+    taken = b.load(shared, typ=I32, align=4)
+    barrier(b)  # then copies may arrive there
+    return taken
 
 
 def serial_bytes(tiles: int, nbytes: int, tree_slots: int = 0) -> int:

@@ -18,6 +18,7 @@ from volta.emit.loops import I1, I32, I64, if_else, if_then, loop, offset
 from volta.emit.pairs import join_block
 from volta.numba_cuda.codegen.ptx_ops import wait_copies
 from volta.numba_cuda.codegen.threads import barrier, block_index, dynamic_shared
+from volta.numba_cuda.products.dot_blocks import tile_levels
 from volta.numba_cuda.products.dot_nest import Nest
 from volta.numba_cuda.products.dot_position import TilePosition
 from volta.numba_cuda.products.dot_tile import Tile
@@ -57,8 +58,7 @@ def emit_slices(nest: Nest) -> None:
         return b.load(offset(b, here, other * own), typ=kind, align=16)
 
     each = CHUNKS // v.slices  # rounds of a block of k
-    tile, behind = b.trunc(block_index(b), I32), b.mul(b.zext(nest.thread, I64), I64(16))
-    levels = nest.levels_of(tile, behind) if v.long else None
+    levels = tile_levels(b, a, t, nest.size, b.trunc(block_index(b), I32), nest.thread) if v.long else None
 
     def begins(iteration: ir.Value) -> ir.Value:
         return b.icmp_signed("==", b.urem(iteration, I32(each)) if v.long else iteration, I32(0))

@@ -29,7 +29,6 @@ from volta.numba_cuda.codegen.threads import (
     thread_index,
     warp_barrier,
 )
-from volta.numba_cuda.products.dot_blocks import Levels
 from volta.numba_cuda.products.dot_epilogue import Epilogue, Writer
 from volta.numba_cuda.products.dot_sharing import Sharing
 from volta.xla_like.dot import CHUNK, CHUNKS, DotSpec, item_size
@@ -41,15 +40,15 @@ _PITCH = _PIECE + 16  # so that lanes read their columns' pieces from different 
 @attrs.frozen
 class VectorVariant:
     """``rows`` of the left operand, warps of a block that share columns (``beside``), columns of a lane, how the matrix
-    lies, pieces in shared memory at once (where it lies along k), whether k is more than one block (``long``), what
-    becomes of the elements, and whether a lane's columns are written at once (``together``)."""
+    lies, pieces in shared memory at once (where it lies along k), levels of DOT's tree that have places (0: k is one
+    block), what becomes of the elements, and whether a lane's columns are written at once (``together``)."""
 
     rows: int
     beside: int
     wide: int
     along: Literal["k", "line"]
     pieces: int = 0
-    long: bool = False
+    levels: int = 0
     epilogue: Epilogue | None = None
     together: bool = False
 
@@ -67,17 +66,15 @@ class VectorVariant:
         groups = -(-n // (WARP * self.wide))
         return batches * -(-groups // (self.warps // self.beside))
 
-    def owners(self, n: int, batches: int) -> int:
-        """Groups of warps that share columns."""
-        return self.blocks(n, batches) * (self.warps // self.beside)
-
-    def sums_bytes(self, spec: DotSpec) -> int:
-        """The sums of such a group."""
-        return self.rows * WARP * self.wide * item_size(spec.accumulator)
+    @property
+    def sums(self) -> int:
+        """Of a warp."""
+        return self.rows * WARP * self.wide
 
     def shared_bytes(self, spec: DotSpec) -> int:
-        sums = self.rows * WARP * self.wide
-        return self.warps * ((sums + self.rows * CHUNK) * item_size(spec.accumulator) + self.pieces * WARP * _PITCH)
+        """The warps' sums, rows and pieces; then the sums that wait, of each group of warps that share columns."""
+        size, waiting = item_size(spec.accumulator), self.warps // self.beside * self.levels * self.sums
+        return self.warps * ((self.sums + self.rows * CHUNK) * size + self.pieces * WARP * _PITCH) + waiting * size
 
 
 def build_vector(module: ir.Module, name: str, spec: DotSpec, variant: VectorVariant) -> ir.Function:
@@ -114,10 +111,6 @@ class _Vector:
         self.first = b.mul(group, I64(each))
         column = b.add(self.first, b.mul(self.lane, I64(v.wide)))
         self.column = minimum(b, column, b.sub(a.N, I64(v.wide)))
-        beside = v.warps // v.beside
-        owner = b.add(b.mul(block_index(b), I64(beside)), b.udiv(self.warp, I64(v.beside)))
-        lane = b.mul(self.lane, I64(self.size))
-        self.levels = Levels(b, a, owner, v.sums_bytes(self.spec), lane, WARP * self.size)
         self.x = [at(b, lhs, (minimum(b, I64(r), b.sub(a.M, I64(1))), a.LHS_M)) for r in range(v.rows)]
         self.matrix = rhs
         chunks = ceil_div(b, a.K, CHUNK)
@@ -129,7 +122,7 @@ class _Vector:
             self._load_rows(start, depth)
             sums = self._WAYS[v.along](self, start, depth)
             totals = self._together(sums, list(it.values), it.index, chunks)
-            it.advance(*(self._joined(totals, it.index, chunks, part) if v.long else totals))
+            it.advance(*(self._joined(totals, it.index, chunks, part) if v.levels else totals))
         with if_then(b, b.icmp_signed("==", part, I64(0))):
             writer = Writer(b, self.spec, a, v.epilogue, out, b.mul(item, a.M))
             for r in range(v.rows):
@@ -153,7 +146,7 @@ class _Vector:
             barrier(b)
         for part in range(v.beside):
             chunk = b.add(index, I64(part))
-            within = b.and_(chunk, I64(CHUNKS - 1)) if v.long else chunk
+            within = b.and_(chunk, I64(CHUNKS - 1)) if v.levels else chunk
             exists, first = b.icmp_signed("<", chunk, chunks), b.icmp_signed("==", within, I64(0))
             found = sums
             if v.beside > 1:
@@ -166,14 +159,21 @@ class _Vector:
 
     def _joined(self, totals: list[ir.Value], index: ir.Value, chunks: ir.Value, part: ir.Value) -> list[ir.Value]:
         """The totals behind a round: where it ends a block of k, the first warp joins them with those that wait."""
-        b, levels, every = self.b, self.levels, range(len(totals))
+        b, v = self.b, self.v
+        before = v.shared_bytes(self.spec) - v.warps // v.beside * v.levels * v.sums * self.size
+        own = b.mul(b.udiv(self.warp, I64(v.beside)), I64(v.levels * v.sums * self.size))
+        start = at(b, offset(b, offset(b, self.shared, before), own), (self.lane, I64(self.size)))
         here = ChunkAt(b, b.sub(minimum(b, b.add(index, I64(self.v.beside)), chunks), I64(1)), chunks)
 
+        def places(level: ir.Value) -> list[ir.Value]:
+            line = at(b, start, (level, I64(v.sums * self.size)))
+            return [offset(b, line, i * WARP * self.size) for i in range(len(totals))]
+
         def read(level: ir.Value) -> list[ir.Value]:
-            return [b.load(place, typ=self.kind, align=self.size) for place in levels.places(level, every)]
+            return [b.load(place, typ=self.kind, align=self.size) for place in places(level)]
 
         def leave(level: ir.Value, sums: Sequence[ir.Value]) -> None:
-            for place, x in zip(levels.places(level, every), sums, strict=True):
+            for place, x in zip(places(level), sums, strict=True):
                 b.store(x, place, align=self.size)
 
         with if_else(b, b.and_(here.ends, b.icmp_signed("==", part, I64(0)))) as branch:
