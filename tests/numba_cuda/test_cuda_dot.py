@@ -12,7 +12,7 @@ from volta.numba_cuda.products import dot, dot_choice
 from volta.numba_cuda.products.dot_problem import Problem
 from volta.testing import fill
 from volta.testing.host_grid import HostKernels, check_on_host
-from volta.xla_like.dot import CHUNK, Dot, DotSpec
+from volta.xla_like.dot import CHUNK, Dot, DotSpec, item_size
 from volta.xla_like.kernels import Access
 
 pytestmark = pytest.mark.turns(6)
@@ -145,8 +145,10 @@ def test_operands_whose_rows_lie_far_apart_have_the_same_bits(monkeypatch):
 
 
 def plain(m, n, k, spec=FLOAT32):
-    """Row-major operands of 4 bytes."""
-    lhs, rhs, out = (Access(i, 0, (0, 0, 4 * columns, 4)) for i, columns in enumerate((k, n, n)))
+    """Row-major operands."""
+    sizes = item_size(spec.lhs), item_size(spec.rhs), item_size(spec.out)
+    strides = ((0, 0, size * columns, size) for size, columns in zip(sizes, (k, n, n), strict=True))
+    lhs, rhs, out = (Access(i, 0, x) for i, x in enumerate(strides))
     return Problem(Dot(spec, (1, 1), m, n, k), lhs, rhs, out)
 
 
@@ -276,3 +278,13 @@ def test_every_gpu_has_a_tile_that_fits(capability):
             v = dot_choice.choose(plain(m, n, k, spec), capability).variant
             assert dot.shared_bytes(spec, v) <= dot_choice._CHIPS[capability].block_bytes
             assert capability != "7.5" or not (v.lhs.direct or v.rhs.direct or v.tile.mma)
+
+
+@pytest.mark.parametrize("capability", ["7.5", "8.0", "8.6", "9.0"])
+def test_few_rows_have_room_on_every_gpu(capability):
+    for rows, k, kind in itertools.product((1, 3, 8), (512, 8192, 1 << 22), TABLES):
+        narrow = "float32" if kind == "highest" else kind
+        spec = DotSpec(narrow, narrow, narrow, "highest" if kind == "highest" else "default")
+        v = dot_choice.choose_vector(plain(rows, 1 << 16, k, spec), capability)
+        assert v is None or v.shared_bytes(spec) <= dot_choice._CHIPS[capability].block_bytes
+        assert v is not None or capability != "9.0" or (rows == 8 and k == 1 << 22)

@@ -104,6 +104,15 @@ def test_few_rows_times_a_long_matrix(kind, rows):
         check_on_host(product("NT", kind), a, b.T.copy(), orders=("shuffled",), kernels=KERNELS)
 
 
+def test_sums_of_few_rows_wait_in_shared_memory():
+    """Levels have places there, for so many k that few kernels are enough; scratch memory is far away."""
+    structs = [[volta.ShapeDtypeStruct(x, np.float32) for x in ((4, k), (k, 4096))] for k in (512, 8192, 65536, 65537)]
+    plans = [plan_on_cuda(volta.make_jaxpr(lambda a, b: a @ b)(*x))[0] for x in structs]
+    assert not any(x.scratch for plan in plans for x in launches_of(plan))
+    found = [dot.planned(plan.calls[0], Regions(), "9.0")[0].variant for plan in plans]
+    assert [v.levels for v in found] == [0, 4, 4, 8]
+
+
 @sampled("kind", KINDS, quick=["float32"])
 def test_tiles_before_those_in_series_share_slots_of_the_tree(monkeypatch, kind):
     """All tiles of a long product, several of them in the same room one after the other, none taken by halves."""
