@@ -17,7 +17,7 @@ from volta.xla_like.dot import CHUNK
 
 
 class Ends(Totals):
-    """What a `Nest` does where chunks end. ``sums`` are those of the last chunk, ``many`` whether others came before."""
+    """What a `Nest` does where chunks end. ``sums`` are those of the last chunk, ``many``: others came before it."""
 
     args: Args
     ticket: ir.Value | None = None
