@@ -10,6 +10,7 @@ from volta.emit.dot_args import Args, ChunkAt, at, ceil_div
 from volta.emit.loops import I32, I64, if_else, if_then, offset
 from volta.numba_cuda.products.dot_blocks import Levels
 from volta.numba_cuda.products.dot_serial import SerialPart
+from volta.numba_cuda.products.dot_sharing import Sharing
 from volta.numba_cuda.products.dot_split import Part, Share
 from volta.numba_cuda.products.dot_totals import Totals
 from volta.numba_cuda.products.dot_work import Work
@@ -29,11 +30,12 @@ class Ends(Totals):
     many: ir.Value
 
     def _work(self) -> Work:
-        return Work(self.b, self.spec, self.variant, self.args.block, self.thread, self.ticket)
+        """What this block computes, its args read once more."""
+        args = Args(self.b, self.args.block, Sharing)
+        return Work(self.b, self.spec, self.variant, args, self.thread, self.ticket)
 
-    def settle(self) -> None:
+    def settle(self, work: Work) -> None:
         """Settle what this block computes."""
-        work = self._work()
         self.args, self.part, self.serial = work.args, work.part, work.serial
         self.place, self.levels = work.place, work.levels
 
@@ -41,7 +43,7 @@ class Ends(Totals):
         """The last chunk of this block's share has ended."""
         b, v = self.b, self.variant
         if v.long and not v.split:  # whose work is asked for at each of its chunks' ends
-            self.settle()
+            self.settle(self._work())
         if self.serial and not v.halves:
             self._add_serially(self.serial)
             return

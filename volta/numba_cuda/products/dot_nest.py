@@ -20,6 +20,7 @@ from volta.numba_cuda.products.dot_serial import take_turn
 from volta.numba_cuda.products.dot_sharing import Sharing
 from volta.numba_cuda.products.dot_split import Share
 from volta.numba_cuda.products.dot_tile import DotVariant, OperandLayout, Tile
+from volta.numba_cuda.products.dot_work import Work
 from volta.xla_like.dot import CHUNK, DotSpec, item_size
 
 _PARTS = 4  # in which the copies of a stage begin
@@ -74,7 +75,7 @@ class Nest(Ends):
         self.shared = dynamic_shared(b.module, b)
         if v.serial:
             self.ticket = take_turn(b, a, self.thread, self.shared)
-        self.settle()
+        self.settle(Work(b, self.spec, v, a, self.thread, self.ticket))
         self.chunks_of(self.part or self.serial)
         self.end()
 

@@ -14,21 +14,20 @@ from volta.numba_cuda.codegen.threads import block_index
 from volta.numba_cuda.products.dot_blocks import Levels, tile_levels
 from volta.numba_cuda.products.dot_position import TilePosition
 from volta.numba_cuda.products.dot_serial import SerialPart
-from volta.numba_cuda.products.dot_sharing import Sharing
 from volta.numba_cuda.products.dot_split import Part
 from volta.numba_cuda.products.dot_tile import DotVariant
 from volta.xla_like.dot import DotSpec, item_size
 
 
 class Work:
-    """``block`` points to the args, which are read here; ``ticket`` is that of serial split-K."""
+    """``ticket`` is that of serial split-K."""
 
     def __init__(
-        self, b: ir.IRBuilder, spec: DotSpec, variant: DotVariant, block: ir.Value, thread: ir.Value,
+        self, b: ir.IRBuilder, spec: DotSpec, variant: DotVariant, args: Args, thread: ir.Value,
         ticket: ir.Value | None,
     ) -> None:  # fmt: skip
         v = variant
-        self.args = Args(b, block, Sharing)
+        self.args = args
         self.part = Part(b, self.args, v.long) if v.split else None
         self.serial = SerialPart(b, self.args, thread, ticket, v.halves, v.tree_slots) if ticket is not None else None
         share = self.part or self.serial
