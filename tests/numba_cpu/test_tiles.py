@@ -194,3 +194,31 @@ def test_most_drawn_passes_are_tiled(little) -> None:
     """Else the family above would compare loops with themselves."""
     drawn = [passes(np.random.default_rng(seed), least=17) for seed in range(6)]
     assert sum(bool(kernels(f, *args)) for f, args in drawn) >= 4
+
+
+DONATED = {
+    "whole tiles": (vnp.fft.fft, values(48, 64), True),
+    "columns": (lambda x: vnp.fft.fft(x, axis=0), values(64, 32), True),
+    "steps of a row": (vnp.fft.fft, values(18, 1 << 14), True),
+    "tiles that begin in others": (vnp.fft.fft, values(41, 64), False),
+    "rows that become columns": (lambda x: vnp.fft.fft(x).T, values(64, 64), False),
+    "what is read at the end too": (lambda x: vnp.fft.fft(x) + x, values(48, 64), False),
+}
+
+
+@pytest.mark.parametrize("name", DONATED)
+def test_what_is_given_away_is_overwritten_where_no_other_task_wants_it(name, little) -> None:
+    f, x, overwritten = DONATED[name]
+    (call,) = [c for c in plan_of(f, x, donated=(0,)).calls if c.parts]
+    assert bool(call.inplace) == overwritten
+    given = volta.device_put(x.copy())
+    assert_bits_equal(volta.jit(f, donate_argnums=0)(given), volta.jit(f)(x))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+def test_drawn_passes_over_what_is_given_away(seed, little, monkeypatch) -> None:
+    monkeypatch.setattr(tiles, "NEAREST", 1 if seed % 2 else 1 << 18)
+    f, args = passes(np.random.default_rng(seed), least=16)
+    given = [volta.device_put(x.copy()) for x in args]
+    assert_bits_equal(volta.jit(f, donate_argnums=(0, 1))(*given), both(f, *args)[1])

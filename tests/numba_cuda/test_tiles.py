@@ -20,7 +20,7 @@ from volta.numba_cuda.schedule import Schedule
 from volta.testing.host_grid import check_on_host, run_on_host
 from volta.xla_like.compile import CompileOptions, build_plan
 from volta.xla_like.kernels import Access, KernelCall, LoopKernel
-from volta.xla_like.tiles import CommonDigit, Digit, Tile, _weight
+from volta.xla_like.tiles import CommonDigit, Digit, Tile, weight_of
 
 
 def values(*shape, dtype=np.complex64):
@@ -196,7 +196,7 @@ def test_a_weight_says_what_moves_a_digit(data):
     least = sum(s * (n - 1) for n, s in zip(sizes, strides, strict=True) if s < 0)
     access = Access(0, data.draw(st.integers(0, 30)) - least, strides)
     call = KernelCall(LoopKernel("map", len(sizes), (), ()), sizes, (access,), (), ())
-    weight = _weight(call, access, Digit(dim, below, count))
+    weight = weight_of(call, access, Digit(dim, below, count))
     if weight is not None:
         for index in itertools.product(*map(range, sizes)):
             byte = access.offset + sum(i * s for i, s in zip(index, strides, strict=True))

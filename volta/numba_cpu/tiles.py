@@ -76,7 +76,8 @@ def join(calls: Sequence[KernelCall], buffers: Sequence[Buffer], vector_bits: in
         found = search.sharing(group, inner)
         return None if found is None else found.tile
 
-    return tiles.join(calls, buffers, tile_of, MAX_LOOPS)
+    joined = tiles.join(calls, buffers, tile_of, MAX_LOOPS)
+    return [attrs.evolve(call, inplace=search.inplace(call)) if inside(call) else call for call in joined]
 
 
 def inside(call: KernelCall) -> Ints:
@@ -133,6 +134,35 @@ class _Search:
             if (rows := next((x for x in found if x is not None), None)) is not None:
                 return rows
         return None if whole is None or whole.kernel.scratch > SCRATCH else _Sharing(whole.tile, (whole,))
+
+    def inplace(self, call: KernelCall) -> tuple[tuple[int, int], ...]:
+        """Of what is read and what is written, where the one may lie over the other: a task has read its part of one
+        before it writes the other, of which it has the same part, and no other task wants that."""
+        found = self.sharing(call.parts, inside(call))
+        assert found is not None
+        tile = found.tile
+        if any(p.count % chunk for p, chunk in zip(tile.places, tile.chunks, strict=True)):
+            return ()  # the last tile begins with elements of the one before
+        moments = [n for n, step in enumerate(found.steps) for _ in step.group]
+        moments = moments if found.near is not None else list(range(len(moments)))
+        read = {b: max(n for n, c in zip(moments, call.parts, strict=True) if b in c.reads) for b in call.reads}
+        written = {b: min(n for n, c in zip(moments, call.parts, strict=True) if b in c.writes) for b in call.writes}
+
+        def share(b: int) -> set[tuple[int | None, ...]]:
+            """What part of a buffer a task has, as the weights of the digits in it."""
+            return {
+                tuple(tiles.weight_of(c, a, p.each[i]) for p in tile.places)
+                for i, c in enumerate(call.parts)
+                for a in c.accesses
+                if a.buffer == b
+            }
+
+        shares = {b: share(b) for b in (*read, *written)}
+        alone = {b for b, found in shares.items() if len(found) == 1 and not any(None in x for x in found)}
+        return tuple(
+            (a, b) for a in read if a in alone and a not in written for b in written
+            if b in alone and shares[a] == shares[b] and self.nbytes(a) == self.nbytes(b) and read[a] < written[b]
+        )  # fmt: skip
 
     def _step(
         self, group: Sequence[KernelCall], passed: dict[int, tuple[int, int]], digits: Sequence[CommonDigit],

@@ -212,7 +212,7 @@ def _followed(
             b = access.buffer
             if b in passed:
                 assert b is not None
-                weight = _weight(group[i], access, each[i])
+                weight = weight_of(group[i], access, each[i])
                 if weight is None or weights.setdefault(b, weight) != weight:
                     return None
         for j, call in enumerate(group):
@@ -231,12 +231,12 @@ def _digit_at(call: KernelCall, access: Access, weight: int, count: int) -> Digi
     for dim, (size, stride) in enumerate(zip(call.sizes, access.strides, strict=True)):
         if stride > 0 and not weight % stride and not size % (weight // stride * count):
             digit = Digit(dim, weight // stride, count)
-            if _weight(call, access, digit) == weight:
+            if weight_of(call, access, digit) == weight:
                 return digit
     return None
 
 
-def _weight(call: KernelCall, access: Access, digit: Digit) -> int | None:
+def weight_of(call: KernelCall, access: Access, digit: Digit) -> int | None:
     """The weight of a digit in the place of an access; None where something else moves that digit of the place too."""
     weight, pairs = access.strides[digit.dim] * digit.below, list(zip(call.sizes, access.strides, strict=True))
     first = access.offset + sum(stride * (size - 1) for size, stride in pairs if stride < 0)
