@@ -118,6 +118,8 @@ _PYTHON = {bool: bool_, int: DEFAULT_INT, float: DEFAULT_FLOAT, complex: DEFAULT
 
 @lru_cache(maxsize=512)
 def _canonical(dtype: Any) -> np.dtype:
+    if dtype is None:  # float64 to NumPy, the default of an operation to who passes it on
+        raise DTypeError(at_user_line("None is not a dtype: leave it out, or say which"))
     if dtype in _PYTHON:
         return _PYTHON[dtype]
     if dtype in KEY_TYPES:

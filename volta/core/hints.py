@@ -133,7 +133,6 @@ HINTS: dict[str, dict[str, str]] = {
     "volta.random": {
         **_each("numbers come from keys: volta.random.normal(volta.random.key(0), (3,))", "seed rand randn random"),
         **_each("numbers come from keys: volta.random.normal(volta.random.key(0), (3,))", "RandomState default_rng"),
-        "key_dtype": "it is volta.random.key(0).dtype",
         "shuffle": "it is volta.random.permutation",
         "*_p": _PRIMITIVE,
     },

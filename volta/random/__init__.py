@@ -1,7 +1,7 @@
 """Random numbers from explicit keys, with the names and habits of jax.random.
 
-A key is a uint32 array of shape (2,). Nothing is hidden: the same key gives the same numbers, on every machine, so
-split a key before each use.
+A key is a scalar of the dtype ``key<fry>`` (or raw, its two uint32 words). Nothing is hidden: the same key gives the
+same numbers, on every machine, so split a key before each use.
 
 >>> from volta import random
 >>> key, subkey = random.split(random.key(0))
@@ -43,7 +43,7 @@ from volta.random.distributions import (
     rademacher,
     truncated_normal,
 )
-from volta.random.keys import PRNGKey, clone, fold_in, key, key_data, key_impl, split, wrap_key_data
+from volta.random.keys import PRNGKey, clone, fold_in, key, key_data, key_dtype, key_impl, split, wrap_key_data
 from volta.random.matrices import multivariate_normal, orthogonal
 from volta.random.rejection import binomial, gamma, loggamma, multinomial, poisson
 from volta.random.samplers import bits, permutation, randint, uniform
@@ -71,6 +71,7 @@ __all__ = [
     "gumbel",
     "key",
     "key_data",
+    "key_dtype",
     "key_impl",
     "laplace",
     "loggamma",

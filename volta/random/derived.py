@@ -18,7 +18,7 @@ from volta.numpy.normalizing import softmax
 from volta.random.distributions import exponential, normal, rademacher
 from volta.random.keys import check_key, check_shape, split
 from volta.random.rejection import gamma, loggamma
-from volta.random.samplers import Shape, _float_dtype, parameters, uniform
+from volta.random.samplers import Shape, _float_dtype, dtype_or, parameters, uniform
 
 
 def beta(key: Any, a: ArrayLike, b: ArrayLike, shape: Any = None, dtype: Any = np.float32) -> Array:
@@ -150,7 +150,7 @@ def wald(key: Any, mean: ArrayLike, shape: Any = None, dtype: Any = np.float32) 
 
 def geometric(key: Any, p: ArrayLike, shape: Any = None, dtype: Any = np.int32) -> Array:
     """How many trials, each with probability ``p`` in (0, 1), until one succeeds: at least 1."""
-    dtype = dtypes.canonicalize(dtype)
+    dtype = dtype_or(np.int32, dtype)
     if not dtypes.is_integer(dtype):
         raise DTypeError(at_user_line(f"random.geometric: the dtype must be an integer dtype, got {dtype}"))
     shape, (p,) = parameters("geometric", shape, np.dtype(np.float32), p)

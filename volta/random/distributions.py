@@ -18,7 +18,7 @@ from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.numpy.promotion import aval_of
 from volta.random.keys import _split, check_key, check_shape
-from volta.random.samplers import Shape, _fits, _float_dtype, permutation, randint, scaled, unit
+from volta.random.samplers import Shape, _fits, _float_dtype, dtype_or, permutation, randint, scaled, unit
 
 
 def _between(key: Any, shape: Shape, dtype: np.dtype, low: float, high: float) -> Any:
@@ -35,7 +35,7 @@ def normal(key: Any, shape: Any = (), dtype: Any = np.float32) -> Array:
     >>> random.normal(random.key(0), (2, 3)).shape
     (2, 3)
     """
-    dtype, shape = dtypes.canonicalize(dtype), check_shape("normal", shape)
+    dtype, shape = dtype_or(np.float32, dtype), check_shape("normal", shape)
     if dtypes.is_complex(dtype):
         return _complex_normal(check_key("normal", key), shape, dtype)
     return _normal(check_key("normal", key), shape, _float_dtype("normal", dtype))
@@ -83,8 +83,25 @@ def _truncated_normal(key: Any, lower: Any, upper: Any, shape: Shape, dtype: np.
     return vnp.clip(x, vnp.nextafter(lower, infinity), vnp.nextafter(upper, -infinity))
 
 
-def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Array:
+def _fine(name: str, mode: Any) -> bool:
+    """Whether a sampler is to draw twice the bits, for what has a small probability."""
+    if mode in ("low", None):
+        return False
+    if mode != "high":
+        raise ValueError(at_user_line(f"random.{name}: mode is 'low' or 'high', not {mode!r}"))
+    return True
+
+
+def _pair(key: Any, shape: Shape, dtype: np.dtype) -> tuple[Any, Any]:
+    """Two uniform samples: the coarse part of a finer one, and what comes after it."""
+    both = unit(key, (2, *shape), dtype)
+    return both[0], both[1] * np.asarray(2.0 ** -dtypes.finfo(dtype).nmant, dtype)
+
+
+def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
     """True with probability ``p`` (a float or an array of floats), bool; ``shape`` defaults to that of ``p``.
+
+    In float32 a probability is a multiple of 2**-23; with ``mode="high"``, which draws twice the bits, of 2**-46.
 
     >>> from volta import random
     >>> random.bernoulli(random.key(0), 0.5, (3,))
@@ -95,17 +112,21 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Array:
         raise DTypeError(at_user_line(f"random.bernoulli: the probability must be a float, got {aval}"))
     shape = aval.shape if shape is None else check_shape("bernoulli", shape)
     _fits("bernoulli", shape, p)
-    return _bernoulli(check_key("bernoulli", key), vnp.asarray(p, aval.dtype), shape)
+    key, fine = check_key("bernoulli", key), _fine("bernoulli", mode)
+    return _bernoulli(key, vnp.asarray(p, aval.dtype), shape, fine)
 
 
-@partial(jit, static_argnums=(2,))
-def _bernoulli(key: Any, p: Any, shape: Shape) -> Any:
+@partial(jit, static_argnums=(2, 3))
+def _bernoulli(key: Any, p: Any, shape: Shape, fine: bool) -> Any:
+    if fine:
+        coarse, rest = _pair(key, shape, p.dtype)
+        return rest < p - coarse
     return unit(key, shape, p.dtype) < p
 
 
 def rademacher(key: Any, shape: Any = (), dtype: Any = np.int32) -> Array:
     """-1 or 1 with equal probability."""
-    dtype = dtypes.canonicalize(dtype)
+    dtype = dtype_or(np.int32, dtype)
     return vnp.where(bernoulli(key, 0.5, check_shape("rademacher", shape)), np.asarray(1, dtype), np.asarray(-1, dtype))
 
 
@@ -121,13 +142,22 @@ def _exponential(key: Any, shape: Shape, dtype: np.dtype) -> Any:
     return -vnp.log1p(-unit(key, shape, dtype))
 
 
-def gumbel(key: Any, shape: Any = (), dtype: Any = np.float32) -> Array:
-    """Standard Gumbel values: -log(-log(u)). The largest possible in float32 is about 16."""
-    return _gumbel(check_key("gumbel", key), check_shape("gumbel", shape), _float_dtype("gumbel", dtype))
+def gumbel(key: Any, shape: Any = (), dtype: Any = np.float32, mode: str | None = None) -> Array:
+    """Standard Gumbel values: -log(-log(u)). The largest possible in float32 is about 16.
+
+    With ``mode="high"`` it is about 32, as twice the bits are drawn; the default is ``"low"``.
+    """
+    key, dtype = check_key("gumbel", key), _float_dtype("gumbel", dtype)
+    return _gumbel(key, check_shape("gumbel", shape), dtype, _fine("gumbel", mode))
 
 
-@partial(jit, static_argnums=(1, 2))
-def _gumbel(key: Any, shape: Shape, dtype: np.dtype) -> Any:
+@partial(jit, static_argnums=(1, 2, 3))
+def _gumbel(key: Any, shape: Shape, dtype: np.dtype, fine: bool) -> Any:
+    if fine:
+        coarse, rest = _pair(key, shape, dtype)
+        smallest = np.asarray(dtypes.finfo(dtype).tiny, dtype)
+        u = vnp.where(coarse >= 0.5, coarse, coarse + rest + smallest)  # from 0.5 on the sum could round up to 1
+        return -vnp.log(-vnp.log1p(-u))
     return -vnp.log(-vnp.log(_between(key, shape, dtype, dtypes.finfo(dtype).tiny, 1.0)))
 
 
@@ -153,41 +183,72 @@ def _logistic(key: Any, shape: Shape, dtype: np.dtype) -> Any:
     return vnp.log(u) - vnp.log1p(-u)
 
 
-def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None) -> Array:
+def categorical(
+    key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, mode: str | None = None
+) -> Array:
     """Indices drawn with probability softmax(logits) along ``axis``, int32, by the Gumbel-max trick.
 
     Args:
         key: a key.
         logits: unnormalised log probabilities.
         axis: the axis of the categories.
-        shape: the result's shape; must end with the shape of ``logits`` without ``axis`` (the default).
+        shape: the result's shape; must end with the shape of ``logits`` without ``axis`` (the default), or with what
+            that broadcasts to.
+        replace: whether the draws of one row of ``logits`` may be of one category. If not, they are the first of all
+            categories in the order of logits and noise, so ``shape`` ends with the rows themselves.
+        mode: as that of `gumbel`: with ``"high"`` probabilities below 1e-7 are right in float32.
+
+    Raises:
+        ShapeError: ``shape`` does not fit, or there is no such axis.
+        ValueError: more is to be drawn without replacement than there are categories.
 
     >>> import volta.numpy as vnp
     >>> from volta import random
     >>> random.categorical(random.key(0), vnp.array([0.0, 100.0, 0.0]), shape=(4,))
     Array([1, 1, 1, 1], dtype=int32)
     """
-    key, logits = check_key("categorical", key), vnp.asarray(logits)
+    key, logits, fine = check_key("categorical", key), vnp.asarray(logits), _fine("categorical", mode)
     dtype = dtypes.to_float(logits.dtype)
     if not logits.ndim or not -logits.ndim <= axis < logits.ndim:
         raise ShapeError(at_user_line(f"random.categorical: axis {axis} is out of range for shape {logits.shape}"))
     axis %= logits.ndim
     batch = logits.shape[:axis] + logits.shape[axis + 1 :]
     shape = batch if shape is None else check_shape("categorical", shape)
-    if len(shape) < len(batch) or shape[len(shape) - len(batch) :] != batch:
-        raise ShapeError(
-            at_user_line(f"random.categorical: shape {shape} must end with {batch}, that of logits without axis {axis}")
-        )
-    return _categorical(key, logits.astype(dtype), shape[: len(shape) - len(batch)], axis)
+    own = shape[len(shape) - len(batch) :]
+    if len(shape) < len(batch) or not (_broadcasts(batch, own) if replace else batch == own):
+        what = "or what it broadcasts to" if replace else "as it is drawn without replacement"
+        text = f"random.categorical: shape {shape} must end with {batch}, that of logits without axis {axis}, {what}"
+        raise ShapeError(at_user_line(text))
+    prefix = shape[: len(shape) - len(batch)]
+    if replace:
+        return _categorical(key, logits.astype(dtype), prefix, own, axis, fine)
+    if math.prod(prefix) > logits.shape[axis]:
+        text = f"cannot draw {math.prod(prefix)} of {logits.shape[axis]} categories without replacement"
+        raise ValueError(at_user_line(f"random.categorical: {text}"))
+    return _categories(key, logits.astype(dtype), prefix, axis, fine)
 
 
-@partial(jit, static_argnums=(2, 3))
-def _categorical(key: Any, logits: Any, prefix: Shape, axis: int) -> Any:
-    noise = _gumbel(key, (*prefix, *logits.shape), logits.dtype)
+def _broadcasts(shape: Shape, to: Shape) -> bool:
+    return len(shape) == len(to) and all(n in (1, m) for n, m in zip(shape, to, strict=True))
+
+
+@partial(jit, static_argnums=(2, 3, 4, 5))
+def _categorical(key: Any, logits: Any, prefix: Shape, own: Shape, axis: int, fine: bool) -> Any:
+    noise = _gumbel(key, (*prefix, *own[:axis], logits.shape[axis], *own[axis:]), logits.dtype, fine)
     return vnp.argmax(noise + logits, axis=len(prefix) + axis)
 
 
-def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0) -> Array:
+@partial(jit, static_argnums=(2, 3, 4))
+def _categories(key: Any, logits: Any, prefix: Shape, axis: int, fine: bool) -> Any:
+    """The first categories of each row in the order of logits and noise (Gumbel top-k)."""
+    noisy = vnp.moveaxis(logits + _gumbel(key, logits.shape, logits.dtype, fine), axis, -1)
+    _, found = lax.top_k(noisy, math.prod(prefix))
+    return vnp.moveaxis(found, -1, 0).reshape(prefix + found.shape[:-1])
+
+
+def choice(
+    key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0, mode: str | None = None
+) -> Array:
     """Elements of ``range(a)``, or slices of an array along ``axis``, drawn at random.
 
     Args:
@@ -197,6 +258,7 @@ def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = Non
         replace: whether one element can be drawn twice.
         p: probabilities, one for each element; equal when None.
         axis: the axis of ``a`` to draw along.
+        mode: as that of `gumbel`, of which draws without replacement by probabilities are made.
 
     Raises:
         ValueError: when more elements than there are should be drawn without replacement.
@@ -227,7 +289,7 @@ def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = Non
     if p is None:
         index = randint(key, shape, 0, n)
     else:
-        index = _weighted(key, vnp.asarray(p), shape, replace)
+        index = _weighted(key, vnp.asarray(p), shape, replace, _fine("choice", mode))
     return index if values is None else vnp.take(values, index, axis=axis)
 
 
@@ -235,11 +297,11 @@ def _spread(x: Any, full: Shape, axis: int, shape: Shape) -> Any:
     return x.reshape(full[:axis] + shape + full[axis + 1 :])
 
 
-@partial(jit, static_argnums=(2, 3))
-def _weighted(key: Any, p: Any, shape: Shape, replace: bool) -> Any:
+@partial(jit, static_argnums=(2, 3, 4))
+def _weighted(key: Any, p: Any, shape: Shape, replace: bool, fine: bool) -> Any:
     p = p.astype(dtypes.to_float(p.dtype))
     if not replace:  # Gumbel top-k: the largest of log p + noise
-        noise = _gumbel(key, p.shape, p.dtype) + vnp.log(p)
+        noise = _gumbel(key, p.shape, p.dtype, fine) + vnp.log(p)
         return vnp.argsort(-noise)[: math.prod(shape)].reshape(shape).astype(np.int32)
     edges = vnp.cumsum(p)
     target = edges[-1] * (1 - unit(key, shape, p.dtype))

@@ -42,8 +42,12 @@ def _typed(data: Any) -> Any:
     return ops.wrap(data, FRY.impl)
 
 
-def _check_impl(name: str, impl: Any) -> None:
-    """Refuse generators but the one that there is."""
+def _check_impl(name: str, impl: Any, dtype: Any = None) -> None:
+    """Refuse generators but the one that there is; it is named by ``impl`` or by the ``dtype`` of its keys."""
+    if dtype is not None:
+        if impl is not None:
+            raise ValueError(at_user_line(f"random.{name}: impl and dtype say the same: give one of them"))
+        impl = dtype
     if impl in (None, FRY, FRY.impl):
         return
     if impl in ("rbg", "unsafe_rbg"):
@@ -85,7 +89,21 @@ def _as_given(key: Any, new: Any) -> Any:
 # -- making keys -------------------------------------------------------------------------------------------------------
 
 
-def key(seed: Any, *, impl: Any = None) -> Array:
+def key_dtype(impl: Any = None) -> Any:
+    """The dtype of a generator's keys: ``key<fry>``, as there is one.
+
+    Raises:
+        ValueError: for another generator.
+
+    >>> from volta import random
+    >>> random.key_dtype("threefry2x32")
+    key<fry>
+    """
+    _check_impl("key_dtype", impl)
+    return FRY
+
+
+def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
     """A key from an integer seed: a scalar of dtype ``key<fry>``.
 
     Keys can be put into pytrees and arrays, indexed, reshaped and chosen among, compared by ``==``, carried by loops,
@@ -97,19 +115,20 @@ def key(seed: Any, *, impl: Any = None) -> Array:
     Args:
         seed: a Python int in [-2**63, 2**64), or an integer or bool scalar array.
         impl: the generator: 'threefry2x32', which is the only one. (The numbers of JAX's 'rbg' depend on the device.)
+        dtype: the same, as ``key_dtype`` gives it.
 
     Raises:
         DTypeError: when the seed is not an integer.
         ShapeError: when it is not a scalar; use ``vmap(key)(seeds)``.
         OverflowError: for a Python int of more than 64 bits.
-        ValueError: for another generator.
+        ValueError: for another generator, or where both are given.
 
     >>> from volta import random
     >>> random.key(42)
     Array((), dtype=key<fry>) overlaying:
     [ 0 42]
     """
-    _check_impl("key", impl)
+    _check_impl("key", impl, dtype)
     return _typed(_seeded("key", seed))
 
 
@@ -180,8 +199,8 @@ def _check_words(name: str, aval: ShapedArray) -> None:
         raise DTypeError(at_user_line(f"random.{name}: words of keys are uint32 arrays of shape (..., 2), got {aval}"))
 
 
-def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> Array:
-    """Keys of their uint32 words, which have the shape (..., 2); ``impl`` as in `key`.
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
+    """Keys of their uint32 words, which have the shape (..., 2); ``impl`` and ``dtype`` as in `key`.
 
     Raises:
         DTypeError: for another dtype or shape.
@@ -191,7 +210,7 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> Array:
     >>> random.wrap_key_data(random.PRNGKey(7)) == random.key(7)
     Array(True, dtype=bool)
     """
-    _check_impl("wrap_key_data", impl)
+    _check_impl("wrap_key_data", impl, dtype)
     _check_words("wrap_key_data", _type_of_key("wrap_key_data", key_bits_array))
     return _typed(vnp.asarray(key_bits_array))
 

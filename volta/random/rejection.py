@@ -19,7 +19,7 @@ from volta.core.errors import DTypeError, NotDifferentiableError, ShapeError
 from volta.core.source import at_user_line
 from volta.random.distributions import exponential, normal
 from volta.random.keys import check_key, check_shape, split
-from volta.random.samplers import Shape, _float_dtype, parameters, uniform
+from volta.random.samplers import Shape, _float_dtype, dtype_or, parameters, uniform
 
 
 def _until(accepted: Callable[..., Any], propose: Callable[..., Any], start: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -128,7 +128,7 @@ def poisson(key: Any, lam: ArrayLike, shape: Any = None, dtype: Any = np.int32) 
     >>> random.poisson(random.key(0), 3.0, (4,)).dtype
     dtype('int32')
     """
-    dtype = dtypes.canonicalize(dtype)
+    dtype = dtype_or(np.int32, dtype)
     if not dtypes.is_integer(dtype):
         raise DTypeError(at_user_line(f"random.poisson: the dtype must be an integer dtype, got {dtype}"))
     shape, (lam,) = parameters("poisson", shape, np.dtype(np.float32), lam)

@@ -2,7 +2,8 @@
 
 ``bits``, ``uniform``, ``randint`` and ``permutation`` give the bits that jax.random gives for the same key. The others
 use the same recipes over Volta's own functions (log, erf_inv, …), so they agree with JAX's to rounding, and with
-themselves to the bit. Every call with the same key, shape and dtype gives the same values.
+themselves to the bit. Every call with the same key, shape and dtype gives the same values; ``dtype=None`` is the
+default of each.
 """
 
 from __future__ import annotations
@@ -27,8 +28,13 @@ from volta.random.threefry import random_bits, unsigned
 Shape = tuple[int, ...]
 
 
+def dtype_or(default: Any, dtype: Any) -> np.dtype:
+    """A ``dtype`` argument; None, as programs pass it on, is the default."""
+    return dtypes.canonicalize(default if dtype is None else dtype)
+
+
 def _float_dtype(name: str, dtype: Any) -> np.dtype:
-    dtype = dtypes.canonicalize(dtype)
+    dtype = dtype_or(np.float32, dtype)
     if not dtypes.is_float(dtype):
         raise DTypeError(at_user_line(f"random.{name}: the dtype must be a float dtype, got {dtype}"))
     return dtype
@@ -66,7 +72,7 @@ def bits(key: Any, shape: Any = (), dtype: Any = np.uint32) -> Array:
     >>> random.bits(random.key(0), (2,))
     Array([4070199207, 4202968722], dtype=uint32)
     """
-    dtype = dtypes.canonicalize(dtype)
+    dtype = dtype_or(np.uint32, dtype)
     if not dtypes.is_unsigned(dtype):
         raise DTypeError(at_user_line(f"random.bits: the dtype must be an unsigned integer, got {dtype}"))
     return _bits(check_key("bits", key), check_shape("bits", shape), dtype)
@@ -138,7 +144,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = np.int3
     >>> random.randint(random.key(0), (4,), 0, 10)
     Array([9, 0, 2, 3], dtype=int32)
     """
-    dtype, shape = dtypes.canonicalize(dtype), check_shape("randint", shape)
+    dtype, shape = dtype_or(np.int32, dtype), check_shape("randint", shape)
     if not dtypes.is_integer(dtype):
         raise DTypeError(at_user_line(f"random.randint: the dtype must be an integer dtype, got {dtype}"))
     for bound in (minval, maxval):
