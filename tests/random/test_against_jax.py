@@ -1,6 +1,7 @@
 """Keys, bits, uniform, randint and permutation have JAX's bits; the rest agrees to rounding. JAX is only read here."""
 
 import functools
+import inspect
 
 import numpy as np
 import pytest
@@ -187,3 +188,50 @@ def test_categorical_and_choice_draw_the_same(narrow_jax):
     np.testing.assert_array_equal(
         random.choice(ours, 5, (1000,), True, p), jax.random.choice(theirs, 5, (1000,), True, p)
     )
+
+
+LOGITS = np.random.default_rng(0).standard_normal((4, 3, 7)).astype("f4")
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("replace", [True, False])
+@pytest.mark.few(3)
+def test_categories(axis, replace):
+    ours, theirs = both(5)
+    batch = tuple(np.delete(LOGITS.shape, axis))
+    for prefix in ((), (2,), (3, 1)):
+        shape = (*prefix, *batch)
+        want = jax.random.categorical(theirs, LOGITS, axis, shape, replace=replace)
+        found = random.categorical(ours, LOGITS, axis, shape, replace=replace)
+        np.testing.assert_array_equal(found, want)
+        if replace:  # rows that are there once
+            once = random.categorical(ours, LOGITS[:1] if axis else LOGITS[:, :1], axis, shape)
+            assert once.shape == shape
+    drawn = np.asarray(random.categorical(ours, LOGITS[0, 0], shape=(7,), replace=False))
+    assert sorted(drawn.tolist()) == list(range(7))
+
+
+@pytest.mark.parametrize("mode", ["low", "high"])
+def test_modes(mode, narrow_jax):
+    ours, theirs = random.key(5), jax.random.key(5)
+    want, found = (np.asarray(r.gumbel(k, (1000,), mode=mode)) for r, k in ((jax.random, theirs), (random, ours)))
+    np.testing.assert_allclose(found, want, rtol=2e-5, atol=1e-6)
+    p = np.float32([1e-4, 0.3, 1e-9, 0, 1])
+    want, found = (r.bernoulli(k, p, (5000, 5), mode=mode) for r, k in ((jax.random, theirs), (random, ours)))
+    np.testing.assert_array_equal(found, want)
+    weights = np.float32([0.1, 0.2, 0.3, 0.2, 0.2])
+    want, found = (
+        r.choice(k, 5, (3,), replace=False, p=weights, mode=mode) for r, k in ((jax.random, theirs), (random, ours))
+    )
+    np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize("name", [n for n in dir(jax.random) if n[0] != "_" and n != "random_gamma_p"])
+def test_names_and_arguments_are_jaxs(name):
+    """In their order; Volta says how results lie by `device_put`."""
+    theirs = [p for p in inspect.signature(getattr(jax.random, name)).parameters if p != "out_sharding"]
+    ours = list(inspect.signature(getattr(random, name)).parameters)
+    if name == "key_dtype":
+        theirs = ["impl"]
+    assert {*theirs} <= {*ours}
+    assert [p for p in ours if p in theirs] == theirs  # other versions of JAX may have fewer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,21 @@ def test_every_draw_ends_whatever_the_parameters(name: str) -> None:
         found, wrong = f(random.key(3), EDGES), ~(EDGES >= 0)
     if name not in ("poisson", "geometric", "wald", "pareto"):
         assert np.isnan(np.asarray(found)[wrong]).all()
+
+
+@pytest.mark.parametrize("mean", [1e-30, 0.1, 3.0, 100.0, 1e4, 1e12, 1e20])
+def test_inverse_gaussians_of_any_mean(mean: float) -> None:
+    """From the same normal and uniform values, with 80 digits; the difference of the textbook loses them all."""
+    first, second = random.split(random.key(5))
+    normals, levels = np.asarray(random.normal(first, (30,))), np.asarray(random.uniform(second, (30,)))
+    want = []
+    with decimal.localcontext(prec=80):
+        m = decimal.Decimal(float(np.float32(mean)))
+        for z, u in zip(normals, levels, strict=True):
+            y = decimal.Decimal(float(z)) ** 2
+            x = m + m * m * y / 2 - m / 2 * (4 * m * y + m * m * y * y).sqrt()
+            want.append(float(x if decimal.Decimal(float(u)) <= m / (m + x) else m * m / x))
+    np.testing.assert_allclose(random.wald(random.key(5), mean, (30,)), np.float32(want), rtol=2e-6)
 
 
 def test_a_derivative_that_is_not_there_is_said() -> None:

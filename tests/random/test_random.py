@@ -171,6 +171,12 @@ def test_gradients_flow_through_samples():
         (lambda k: random.bernoulli(k, 1), DTypeError, "must be a float"),
         (lambda k: random.categorical(k, np.zeros((2, 3), "f4"), shape=(4,)), ShapeError, "must end with"),
         (lambda k: random.categorical(k, np.zeros(3, "f4"), axis=1), ShapeError, "axis"),
+        (lambda k: random.categorical(k, np.zeros(3), shape=(4,), replace=False), ValueError, "draw 4 of 3 categories"),
+        (lambda k: random.categorical(k, np.zeros((1, 3)), shape=(4,), replace=False), ShapeError, "without replace"),
+        (lambda k: random.gumbel(k, (2,), mode="fine"), ValueError, "random.gumbel: mode is 'low' or 'high', not"),
+        (lambda k: random.bernoulli(k, 0.5, mode="highest"), ValueError, "random.bernoulli: mode is"),
+        (lambda k: random.key(0, impl="threefry2x32", dtype=k.dtype), ValueError, "give one of them"),
+        (lambda k: random.key_dtype("rbg"), ValueError, "random.key_dtype: impl='rbg'"),
         (lambda k: random.choice(k, 3, (4,), replace=False), ValueError, "without replacement"),
         (lambda k: random.choice(k, 0, (4,)), ValueError, "nothing"),
         (lambda k: random.choice(k, 3, p=np.ones(2, "f4")), ShapeError, "shape"),
@@ -220,3 +226,50 @@ def test_python_integers_mean_the_same_as_arguments_of_jit(function):
                 compiled(seed)
         else:
             assert_bits_equal(compiled(seed), want)
+
+
+DEFAULTS = {
+    **dict.fromkeys(
+        ("normal", "uniform", "gumbel", "exponential", "laplace", "logistic", "cauchy", "maxwell"), "float32"
+    ),
+    **dict.fromkeys(("bits",), "uint32"),
+    **dict.fromkeys(("rademacher",), "int32"),
+}
+WITH_PARAMETERS = {
+    "gamma": (2.0,),
+    "beta": (2.0, 0.5),
+    "t": (3.0,),
+    "poisson": (4.0,),
+    "geometric": (0.5,),
+    "randint": ((), 0, 9),
+    "truncated_normal": (-1.0, 1.0),
+    "orthogonal": (2,),
+    "ball": (2,),
+    "wald": (1.0,),
+}
+
+
+@pytest.mark.parametrize("name", [*DEFAULTS, *WITH_PARAMETERS])
+def test_none_is_the_default_dtype(name):
+    """As programs pass on what they were not given; to NumPy None is float64."""
+    draw, key = getattr(random, name), random.key(2)
+    args = ((3,),) if name in DEFAULTS else WITH_PARAMETERS[name]
+    assert_bits_equal(draw(key, *args, dtype=None), draw(key, *args))
+    assert draw(key, *args).dtype == DEFAULTS.get(
+        name, "int32" if name in ("poisson", "geometric", "randint") else "float32"
+    )
+
+
+def test_none_is_no_dtype_elsewhere():
+    with pytest.raises(DTypeError, match="None is not a dtype"):
+        vnp.ones(3).astype(None)
+
+
+def test_small_probabilities_need_twice_the_bits():
+    n = 4_000_000
+    fine = np.asarray(random.bernoulli(random.key(0), 1e-6, (n,), mode="high")).sum()
+    assert abs(fine - n * 1e-6) < 5 * (n * 1e-6) ** 0.5 and fine > 0
+    coarse, high = (random.gumbel(random.key(0), (n,), mode=mode).max().item() for mode in ("low", "high"))
+    assert (
+        coarse < 16.7 and np.isfinite(high) and random.gumbel(random.key(0), (9,), "float16", "high").dtype == "float16"
+    )

@@ -141,11 +141,11 @@ def wald(key: Any, mean: ArrayLike, shape: Any = None, dtype: Any = np.float32) 
     dtype = _float_dtype("wald", dtype)
     shape, (mean,) = parameters("wald", shape, dtype, mean)
     first, second = split(check_key("wald", key))
-    y = normal(first, shape, dtype) ** 2
+    a = mean / 2 * normal(first, shape, dtype) ** 2
     u = uniform(second, shape, dtype)
-    square = mean * mean
-    x = mean + square * y / 2 - mean / 2 * vnp.sqrt(4 * mean * y + square * (y * y))
-    return vnp.where(u <= mean / (mean + x), x, square / x)
+    # The smaller root, mean (1 + a - sqrt(a (a + 2))), without its difference: of large means nothing would be left.
+    x = mean / (1 + a + vnp.sqrt(a) * vnp.sqrt(a + 2))
+    return vnp.where(u <= mean / (mean + x), x, mean * (mean / x))
 
 
 def geometric(key: Any, p: ArrayLike, shape: Any = None, dtype: Any = np.int32) -> Array:
