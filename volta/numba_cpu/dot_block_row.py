@@ -122,7 +122,8 @@ class _Meanwhile:
     """What is done between the links of a chunk, shared out to so many `rounds`. A whole chunk of a whole tile, whose
     first byte is at `source`, is turned to `spare`; as many bytes are asked for from `ahead` on, in neighbouring
     lines: processors follow such, and begin to read what comes next by themselves. They follow neither the rows of a
-    tile, which are far apart, nor single lines."""
+    tile, which are far apart, nor single lines. What they are asked for while they wait for others they forget: of a
+    large block's rows a line is asked for once more, a chunk before it is turned."""
 
     def __init__(
         self, b: ir.IRBuilder, fmt: BlockFormat, lanes: int, spare: ir.Value, source: ir.Value, row: ir.Value,
@@ -134,6 +135,7 @@ class _Meanwhile:
         self.whole = self.nbytes - self.nbytes % WORD
         self.parts = -(-self.whole // self.part)
         self.each = ROW_STRIPS * self.parts // rounds
+        self.rows = ROW_STRIPS * lanes // rounds if fmt.elements == CHUNK else 0
         self.lines = -(-ROW_STRIPS * lanes * self.nbytes // (rounds * LINE))
 
     def some(self, number: ir.Value, part: int = 0, parts: int = 1) -> None:
@@ -148,6 +150,9 @@ class _Meanwhile:
         for i in own(self.lines):
             line = b.add(b.mul(number, I64(self.lines)), I64(i))
             prefetch(b, at(b, self.ahead, (line, I64(LINE))))
+        for i in own(self.rows):
+            row = b.add(b.mul(number, I64(self.rows)), I64(i))
+            prefetch(b, offset(b, at(b, self.source, (row, self.row)), self.nbytes))
 
     def rest(self, rounds: ir.Value) -> None:
         """What so many rounds leave to be turned."""
