@@ -8,7 +8,6 @@ of the next tile are asked for: so loads, shuffles and arithmetic are under way 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from llvmlite import ir
 
@@ -23,6 +22,12 @@ from volta.numba_cpu.dot_tree import join
 from volta.numba_cpu.dot_turn import addresses, last_half, part_bytes, turn, turned
 from volta.numba_cpu.kernel_abi import new_kernel
 from volta.xla_like.dot import CHUNK
+
+ROUND = CHUNK // ROW_STRIPS
+"""Elements of k that are multiplied while one strip is turned."""
+
+_GROUP = 16
+"""Elements of the smallest group of a large block."""
 
 ROW_TYPE = ir.FunctionType(VOID, [PTR, PTR, PTR, PTR, PTR, I64, I64, I64, I1, PTR])
 """``row(c, x, words, spare, source, source_row, width, depth, first, ahead)``: x and c have neighbouring elements."""
@@ -104,11 +109,12 @@ def _row(module: ir.Module, fmt: BlockFormat, lanes: int) -> ir.Function:
     vector = ir.VectorType(ir.FloatType(), lanes)
     strips = [offset(b, words, strip * strip_bytes(fmt, lanes)) for strip in range(ROW_STRIPS)]
     chains = (_Large if fmt.elements == CHUNK else _Small)(b, fmt, lanes, strips, x)
-    meanwhile = _Meanwhile(b, fmt, lanes, spare, source, source_row, ahead, CHUNK // chains.each)
-    rounds = b.udiv(depth, I64(chains.each))
+    meanwhile = _Meanwhile(b, fmt, lanes, spare, source, source_row, ahead)
+    rounds = b.udiv(depth, I64(ROUND))
     with loop(b, 0, rounds, init=[ir.Constant(vector, None)] * ROW_STRIPS) as it:
         it.advance(*chains.links(it.index, it.values, meanwhile))
-    meanwhile.rest(rounds)
+    with for_range(b, rounds, ROW_STRIPS) as strip:
+        meanwhile.turn(strip, range(meanwhile.parts))
     for strip, total in enumerate(chains.tail(rounds, depth, it.results)):
         to = offset(b, c, strip * lanes * 4)
         mask = lane_mask(b, lanes, b.sub(width, I64(strip * lanes)))
@@ -119,58 +125,48 @@ def _row(module: ir.Module, fmt: BlockFormat, lanes: int) -> ir.Function:
 
 
 class _Meanwhile:
-    """What is done between the links of a chunk, shared out to so many `rounds`. A whole chunk of a whole tile, whose
-    first byte is at `source`, is turned to `spare`; as many bytes are asked for from `ahead` on, in neighbouring
-    lines: processors follow such, and begin to read what comes next by themselves. They follow neither the rows of a
-    tile, which are far apart, nor single lines. What they are asked for while they wait for others they forget: of a
-    large block's rows a line is asked for once more, a chunk before it is turned."""
+    """What is done between the links of a chunk: a whole chunk of a whole tile, whose first byte is at `source`, is
+    turned to `spare`, a strip in each round. As many bytes are asked for from `ahead` on, in neighbouring lines:
+    processors follow such, and begin to read what comes next by themselves. They follow neither the rows of a tile,
+    which are far apart, nor single lines. What they are asked for while they wait for others they forget: of a large
+    block's rows a line is asked for once more, a chunk before it is turned."""
 
     def __init__(
         self, b: ir.IRBuilder, fmt: BlockFormat, lanes: int, spare: ir.Value, source: ir.Value, row: ir.Value,
-        ahead: ir.Value, rounds: int,
+        ahead: ir.Value,
     ) -> None:  # fmt: skip
         self.b, self.lanes, self.spare, self.source, self.row, self.ahead = b, lanes, spare, source, row, ahead
         self.strip_bytes, self.part = strip_bytes(fmt, lanes), part_bytes(lanes)
         self.nbytes = CHUNK // fmt.elements * fmt.nbytes
         self.whole = self.nbytes - self.nbytes % WORD
         self.parts = -(-self.whole // self.part)
-        self.each = ROW_STRIPS * self.parts // rounds
-        self.rows = ROW_STRIPS * lanes // rounds if fmt.elements == CHUNK else 0
-        self.lines = -(-ROW_STRIPS * lanes * self.nbytes // (rounds * LINE))
+        self.lines = -(-lanes * self.nbytes // LINE)
 
-    def some(self, number: ir.Value, part: int = 0, parts: int = 1) -> None:
-        """One of so many parts of a round's share."""
-
-        def own(count: int) -> range:
-            return range(part * count // parts, (part + 1) * count // parts)
-
+    def turn(self, strip: ir.Value, parts: range, begin: ir.Value | None = None) -> None:
+        """Some parts of a strip, behind part ``begin``; with the first one what is less than a word."""
         b = self.b
-        for i in own(self.each):
-            self._turn(b.add(b.mul(number, I64(self.each)), I64(i)))
-        for i in own(self.lines):
-            line = b.add(b.mul(number, I64(self.lines)), I64(i))
+        for part in parts:
+            first = I64(part * self.part) if begin is None else b.mul(b.add(begin, I64(part)), I64(self.part))
+            first = minimum(b, first, self.whole - self.part)
+            for i, word in enumerate(turned(b, self._rows(strip, first), self.part)):
+                b.store(word, offset(b, self._to(strip, first), i * WORD * self.lanes), align=4)
+        if begin is None and self.whole < self.nbytes:
+            word = last_half(b, self._rows(strip, I64(self.nbytes - 4 * WORD)))
+            b.store(word, self._to(strip, I64(self.whole)), align=4)
+
+    def ask(self, number: ir.Value, count: int) -> None:
+        """For so many lines behind ``number`` times as many."""
+        b = self.b
+        for i in range(count):
+            line = b.add(b.mul(number, I64(count)), I64(i))
             prefetch(b, at(b, self.ahead, (line, I64(LINE))))
-        for i in own(self.rows):
-            row = b.add(b.mul(number, I64(self.rows)), I64(i))
+
+    def ask_again(self, number: ir.Value, count: int) -> None:
+        """For a line of the next chunk but one of so many rows."""
+        b = self.b
+        for i in range(count):
+            row = b.add(b.mul(number, I64(count)), I64(i))
             prefetch(b, offset(b, at(b, self.source, (row, self.row)), self.nbytes))
-
-    def rest(self, rounds: ir.Value) -> None:
-        """What so many rounds leave to be turned."""
-        b = self.b
-        with for_range(b, b.mul(rounds, I64(self.each)), ROW_STRIPS * self.parts) as i:
-            self._turn(i)
-        if self.whole < self.nbytes:
-            with for_range(b, 0, ROW_STRIPS) as strip:
-                word = last_half(b, self._rows(strip, I64(self.nbytes - 4 * WORD)))
-                b.store(word, self._to(strip, I64(self.whole)), align=4)
-
-    def _turn(self, i: ir.Value) -> None:
-        b = self.b
-        strip = b.udiv(i, I64(self.parts))
-        first = b.mul(b.sub(i, b.mul(strip, I64(self.parts))), I64(self.part))
-        first = minimum(b, first, self.whole - self.part)
-        for j, word in enumerate(turned(b, self._rows(strip, first), self.part)):
-            b.store(word, offset(b, self._to(strip, first), j * WORD * self.lanes), align=4)
 
     def _rows(self, strip: ir.Value, first: ir.Value) -> list[ir.Value]:
         b = self.b
@@ -182,15 +178,13 @@ class _Meanwhile:
 
 
 class _Chains:
-    """The links of all strips' chains, round by round, each of so many elements."""
-
-    each: ClassVar[int]
+    """The links of all strips' chains, round by round."""
 
     def __init__(self, b: ir.IRBuilder, fmt: BlockFormat, lanes: int, words: list[ir.Value], x: ir.Value) -> None:
         self.b, self.fmt, self.lanes, self.words, self.x = b, fmt, lanes, words, x
 
     def links(self, number: ir.Value, sums: list[ir.Value], meanwhile: _Meanwhile) -> list[ir.Value]:
-        """A round's, with its share of what is done besides."""
+        """A round's, with what is done besides."""
         raise NotImplementedError
 
     def tail(self, rounds: ir.Value, depth: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
@@ -213,33 +207,44 @@ class _Large(_Chains):
     """Of large blocks: the factors of groups are made first and kept, and a loop goes word by word, as a processor sees
     as far ahead as that."""
 
-    each = 16
-    """Elements of the smallest group."""
-
     def __init__(self, b: ir.IRBuilder, fmt: BlockFormat, lanes: int, words: list[ir.Value], x: ir.Value) -> None:
         super().__init__(b, fmt, lanes, words, x)
         self.tables = [Factors(b, fmt, strip, lanes) for strip in words]
 
     def links(self, number: ir.Value, sums: list[ir.Value], meanwhile: _Meanwhile) -> list[ir.Value]:
-        b, fmt = self.b, self.fmt
-        element = b.mul(number, I64(self.each))
-        run = Run(b, fmt, b.udiv(element, I64(RUN)), self.lanes)
-        group = b.udiv(element, I64(fmt.elements // len(fmt.scale.groups)))
-        factors = [table.of(group) for table in self.tables]
+        """Group by group of the smallest size: what parts of a strip they cannot share out comes first."""
+        b, fmt, groups = self.b, self.fmt, ROUND // _GROUP
+        each, lines = round(meanwhile.parts / groups), -(-meanwhile.lines // groups)
+        left = max(0, meanwhile.parts - each * groups)
+        meanwhile.turn(number, range(left))
+        first = I64(left)
+        with loop(b, 0, groups, init=sums, some=True) as it:
+            here = b.add(b.mul(number, I64(groups)), it.index)
+            meanwhile.ask(here, lines)
+            meanwhile.ask_again(here, self.lanes // groups)
+            meanwhile.turn(number, range(each), b.add(first, b.mul(it.index, I64(each))))
+            element = b.mul(here, I64(_GROUP))
+            run = Run(b, fmt, b.udiv(element, I64(RUN)), self.lanes)
+            group = b.udiv(element, I64(fmt.elements // len(fmt.scale.groups)))
+            factors = [table.of(group) for table in self.tables]
+            it.advance(*self._group(element, run, factors, it.values))
+        return it.results
+
+    def _group(
+        self, element: ir.Value, run: Run, factors: list[list[ir.Value]], sums: list[ir.Value]
+    ) -> list[ir.Value]:
+        b = self.b
         word = b.udiv(b.urem(element, I64(RUN)), I64(WORD))
-        meanwhile.some(number)
-        with loop(b, 0, self.each // WORD, init=sums, some=True) as it:
+        with loop(b, 0, _GROUP // WORD, init=sums, some=True) as it:
             pairs, here = zip(self.words, factors, strict=True), b.add(word, it.index)
-            numbers = [WordNumbers(b, fmt, words, here, run, self.lanes, own) for words, own in pairs]
+            numbers = [WordNumbers(b, self.fmt, words, here, run, self.lanes, own) for words, own in pairs]
             first = b.add(element, b.mul(it.index, I64(WORD)))
             it.advance(*self._links(numbers, first, range(WORD), it.values))
         return it.results
 
 
 class _Small(_Chains):
-    """Of small blocks: two begin at a word."""
-
-    each = 2 * RUN
+    """Of small blocks: a round is two of them, as these begin at a word."""
 
     def links(self, number: ir.Value, sums: list[ir.Value], meanwhile: _Meanwhile) -> list[ir.Value]:
         for second in range(2):
@@ -248,7 +253,7 @@ class _Small(_Chains):
 
     def tail(self, rounds: ir.Value, depth: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
         b = self.b
-        with if_else(b, b.icmp_signed("<", b.mul(rounds, I64(self.each)), depth)) as branch:
+        with if_else(b, b.icmp_signed("<", b.mul(rounds, I64(ROUND)), depth)) as branch:
             with branch.then():
                 branch.give(*self._block(rounds, 0, sums))
             with branch.otherwise():
@@ -258,12 +263,14 @@ class _Small(_Chains):
     def _block(
         self, number: ir.Value, second: int, sums: list[ir.Value], meanwhile: _Meanwhile | None = None
     ) -> list[ir.Value]:
-        b, fmt, parts = self.b, self.fmt, RUN // WORD
-        places = [offset(b, words, b.mul(number, I64(2 * fmt.nbytes * self.lanes))) for words in self.words]
+        b, fmt, words = self.b, self.fmt, RUN // WORD
+        places = [offset(b, strip, b.mul(number, I64(2 * fmt.nbytes * self.lanes))) for strip in self.words]
         numbers = [ByteNumbers(b, fmt, place, fmt.nbytes * second, self.lanes) for place in places]
-        first = b.add(b.mul(number, I64(self.each)), I64(second * RUN))
-        for part in range(parts):
+        first = b.add(b.mul(number, I64(ROUND)), I64(second * RUN))
+        for word in range(words):
             if meanwhile is not None:
-                meanwhile.some(number, second * parts + part, 2 * parts)
-            sums = self._links(numbers, first, range(part * WORD, (part + 1) * WORD), sums)
+                done, parts = second * words + word, meanwhile.parts
+                meanwhile.turn(number, range(done * parts // (2 * words), (done + 1) * parts // (2 * words)))
+                meanwhile.ask(b.add(b.mul(number, I64(2 * words)), I64(done)), -(-meanwhile.lines // (2 * words)))
+            sums = self._links(numbers, first, range(word * WORD, (word + 1) * WORD), sums)
         return sums
