@@ -114,7 +114,7 @@ def test_small_gammas_are_there_as_logarithms() -> None:
     np.testing.assert_allclose(random.loggamma(random.key(0), 2.0, (50,)), np.log(drawn), rtol=1e-5, atol=1e-6)
 
 
-EDGES = np.float32([np.nan, -1, -np.inf, -0.5, 0, 1e-30, 2, 1e30, np.inf])
+EDGES = np.float32([np.nan, -1, -np.inf, -0.5, -0.0, 0, 1e-30, 0.3, 1, 2, 1e30, np.inf])
 SHAPED = "gamma loggamma beta chisquare t dirichlet generalized_normal poisson wald pareto geometric binomial f".split()
 
 

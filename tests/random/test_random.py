@@ -176,6 +176,11 @@ def test_gradients_flow_through_samples():
         (lambda k: random.gumbel(k, (2,), mode="fine"), ValueError, "random.gumbel: mode is 'low' or 'high', not"),
         (lambda k: random.bernoulli(k, 0.5, mode="highest"), ValueError, "random.bernoulli: mode is"),
         (lambda k: random.key(0, impl="threefry2x32", dtype=k.dtype), ValueError, "give one of them"),
+        (lambda k: random.rademacher(k, (2,), "uint8"), DTypeError, "random.rademacher: there is no -1 in uint8"),
+        (lambda k: random.ball(k, 2, 0), ValueError, "random.ball: there is no distribution of p = 0"),
+        (lambda k: random.generalized_normal(k, 0.0), ValueError, "random.generalized_normal: there is no"),
+        (lambda k: random.truncated_normal(k, np.zeros(2), np.zeros(3)), ShapeError, "truncated_normal: parameters of"),
+        (lambda k: random.choice(k, np.float32(3)), ShapeError, "axis 0 is out of range"),
         (lambda k: random.key_dtype("rbg"), ValueError, "random.key_dtype: impl='rbg'"),
         (lambda k: random.choice(k, 3, (4,), replace=False), ValueError, "without replacement"),
         (lambda k: random.choice(k, 0, (4,)), ValueError, "nothing"),
@@ -258,6 +263,21 @@ def test_none_is_the_default_dtype(name):
     assert draw(key, *args).dtype == DEFAULTS.get(
         name, "int32" if name in ("poisson", "geometric", "randint") else "float32"
     )
+
+
+def test_an_integer_array_of_rank_0_is_a_range():
+    key = random.key(3)
+    for five in (np.int64(5), np.array(5), vnp.asarray(5)):
+        assert_bits_equal(random.permutation(key, five), random.permutation(key, 5))
+        assert_bits_equal(random.choice(key, five, (4,), replace=False), random.choice(key, 5, (4,), replace=False))
+    with pytest.raises(volta.errors.TracerIntegerConversionError):
+        volta.jit(lambda n: random.permutation(key, n))(5)
+
+
+def test_unitary_matrices():
+    q = np.asarray(random.orthogonal(random.key(1), 3, (4,), "complex64", 2))
+    assert q.shape == (4, 3, 2)
+    np.testing.assert_allclose(q.conj().swapaxes(1, 2) @ q, np.broadcast_to(np.eye(2), (4, 2, 2)), atol=2e-6)
 
 
 def test_none_is_no_dtype_elsewhere():

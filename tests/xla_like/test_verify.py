@@ -279,3 +279,19 @@ def test_what_is_updated_more_than_once_stays_in_its_place() -> None:
         late = (*plan.calls, nothing([number], []))
         with pytest.raises(VerificationError, match=f"in the memory of b{number} before its last use"):
             verify_allocation(plan.buffers, late, plan.arena_bytes)
+
+
+def test_a_joined_call_may_write_and_use_up_what_lies_in_a_donated_input() -> None:
+    """Its parts run one after the other, so the result comes after the temporary, whatever their numbers are."""
+    aval = ShapedArray((64,), np.dtype(np.float32))
+    buffers = (
+        Buffer(0, aval, "input", "device_parameter"),
+        Buffer(1, aval, "output", "device_output", alias=0),
+        Buffer(2, aval, "temp", "device_temporary", alias=0),
+    )
+    joined = nothing([0], [2, 1], ((0, 2), (2, 1)))
+    verify_allocation(buffers, (joined,), 0)
+    for left_out in joined.inplace:
+        kept = tuple(pair for pair in joined.inplace if pair != left_out)
+        with pytest.raises(VerificationError, match="in the memory of b0 before its last use"):
+            verify_allocation(buffers, (attrs.evolve(joined, inplace=kept),), 0)

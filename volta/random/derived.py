@@ -170,9 +170,15 @@ def triangular(
     return vnp.where(u < (mode - left) / (right - left), low, high)
 
 
+def _check_power(name: str, p: Any) -> None:
+    if isinstance(p, (int, float)) and p == 0:
+        raise ValueError(at_user_line(f"random.{name}: there is no distribution of p = 0; p is positive"))
+
+
 def generalized_normal(key: Any, p: float, shape: Any = (), dtype: Any = np.float32) -> Array:
     """Values whose density is proportional to exp(-|x| ** p)."""
     shape, dtype = check_shape("generalized_normal", shape), _float_dtype("generalized_normal", dtype)
+    _check_power("generalized_normal", p)
     first, second = split(check_key("generalized_normal", key))
     return rademacher(second, shape, dtype) * gamma(first, 1 / p, shape, dtype) ** (1 / p)
 
@@ -180,6 +186,7 @@ def generalized_normal(key: Any, p: float, shape: Any = (), dtype: Any = np.floa
 def ball(key: Any, d: int, p: float = 2, shape: Any = (), dtype: Any = np.float32) -> Array:
     """Points of the unit ball of the p-norm in ``d`` dimensions, which are the result's last axis."""
     shape, dtype = check_shape("ball", shape), _float_dtype("ball", dtype)
+    _check_power("ball", p)
     first, second = split(check_key("ball", key))
     x = generalized_normal(first, p, (*shape, d), dtype)
     e = exponential(second, shape, dtype)

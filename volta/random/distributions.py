@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,18 @@ from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.numpy.promotion import aval_of
 from volta.random.keys import _split, check_key, check_shape
-from volta.random.samplers import Shape, _fits, _float_dtype, dtype_or, permutation, randint, scaled, unit
+from volta.random.samplers import (
+    Shape,
+    _fits,
+    _float_dtype,
+    dtype_or,
+    parameters,
+    permutation,
+    randint,
+    range_of,
+    scaled,
+    unit,
+)
 
 
 def _between(key: Any, shape: Shape, dtype: np.dtype, low: float, high: float) -> Any:
@@ -64,12 +76,8 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
     True
     """
     dtype = _float_dtype("truncated_normal", dtype)
-    if shape is None:
-        shape = np.broadcast_shapes(get_aval(lower).shape, get_aval(upper).shape)
-    shape = check_shape("truncated_normal", shape)
-    _fits("truncated_normal", shape, lower, upper)
-    key = check_key("truncated_normal", key)
-    return _truncated_normal(key, vnp.asarray(lower, dtype), vnp.asarray(upper, dtype), shape, dtype)
+    shape, (lower, upper) = parameters("truncated_normal", shape, dtype, lower, upper)
+    return _truncated_normal(check_key("truncated_normal", key), lower, upper, shape, dtype)
 
 
 @partial(jit, static_argnums=(3, 4))
@@ -127,6 +135,8 @@ def _bernoulli(key: Any, p: Any, shape: Shape, fine: bool) -> Any:
 def rademacher(key: Any, shape: Any = (), dtype: Any = np.int32) -> Array:
     """-1 or 1 with equal probability."""
     dtype = dtype_or(np.int32, dtype)
+    if dtypes.is_unsigned(dtype):
+        raise DTypeError(at_user_line(f"random.rademacher: there is no -1 in {dtype}; use a signed dtype or a float's"))
     return vnp.where(bernoulli(key, 0.5, check_shape("rademacher", shape)), np.asarray(1, dtype), np.asarray(-1, dtype))
 
 
@@ -268,12 +278,11 @@ def choice(
     Array([9, 0, 2, 3], dtype=int32)
     """
     key, shape = check_key("choice", key), check_shape("choice", shape)
-    whole = isinstance(a, (int, np.integer)) and not isinstance(a, bool)
-    values = None if whole else vnp.asarray(a)
+    values = vnp.asarray(a) if range_of(a) is None else None
     if values is not None and not -values.ndim <= axis < values.ndim:
         raise ShapeError(at_user_line(f"random.choice: axis {axis} is out of range for shape {values.shape}"))
     axis = 0 if values is None else axis % values.ndim
-    n, draws = int(a) if values is None else values.shape[axis], math.prod(shape)
+    n, draws = operator.index(a) if values is None else values.shape[axis], math.prod(shape)
     if draws and n <= 0:
         raise ValueError(at_user_line("random.choice: there is nothing to draw from"))
     if not replace and draws > n:

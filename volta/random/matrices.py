@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 import volta.numpy as vnp
+from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ArgumentError, ShapeError
 from volta.core.source import at_user_line
 from volta.random.distributions import normal
 from volta.random.keys import check_key, check_shape
-from volta.random.samplers import _float_dtype, batch_shape
+from volta.random.samplers import _float_dtype, batch_shape, dtype_or
 
 _METHODS = ("cholesky", "eigh", "svd")
 
@@ -65,6 +66,7 @@ def multivariate_normal(
 
 def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = np.float32, m: int | None = None) -> Array:
     """Matrices (…, n, m) with orthonormal columns (rows, if there are fewer), uniformly distributed; ``m`` is ``n``.
+    Of a complex dtype they are unitary.
 
     The factor Q of normal values, with the signs that make R's diagonal positive (Mezzadri, arXiv:math-ph/0609050).
 
@@ -74,7 +76,8 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = np.float32, m: in
     >>> bool(vnp.allclose(q @ q.T, vnp.eye(3), atol=1e-5))
     True
     """
-    shape, dtype = check_shape("orthogonal", shape), _float_dtype("orthogonal", dtype)
+    shape, dtype = check_shape("orthogonal", shape), dtype_or(np.float32, dtype)
+    dtype = dtype if dtypes.is_complex(dtype) else _float_dtype("orthogonal", dtype)
     m = n if m is None else m
     drawn = normal(check_key("orthogonal", key), (*shape, max(n, m), min(n, m)), dtype)
     q, r = vnp.linalg.qr(drawn)

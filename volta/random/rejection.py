@@ -202,7 +202,7 @@ def _binomial(key: Any, n: Any, p: Any, shape: Shape) -> Any:
     rare = p < 0.5
     q = vnp.where(rare, p, 1 - p)
     bad = vnp.logical_not(vnp.logical_and(q >= 0, n >= 0))  # NaNs too
-    q = vnp.where(vnp.logical_not(q >= 0), np.asarray(0.01, p.dtype), q)
+    q = vnp.where(vnp.logical_not(q >= 0), np.asarray(0.01, p.dtype), abs(q))  # by -0 numbers would count backwards
     few = vnp.logical_or(vnp.logical_not(n >= 0), n * q <= 10)
     endless = vnp.isinf(n)
     n = vnp.floor(n)

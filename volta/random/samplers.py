@@ -9,6 +9,7 @@ default of each.
 from __future__ import annotations
 
 import math
+import operator
 from functools import partial
 from typing import Any
 
@@ -199,6 +200,16 @@ def _remainder(x: Any, span: Any) -> Any:
     return lax.rem(*vnp.broadcast_arrays(x, span))
 
 
+def range_of(x: Any) -> int | None:
+    """How many numbers an integer stands for, which may be a known array of rank 0; None for anything else.
+
+    Raises:
+        TracerIntegerConversionError: it is traced, so nobody knows.
+    """
+    whole = isinstance(x, (Array, np.ndarray, np.integer)) and not x.shape and dtypes.is_integer(get_aval(x).dtype)
+    return operator.index(x) if whole or (isinstance(x, int) and not isinstance(x, bool)) else None
+
+
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Array:
     """A random permutation of ``range(x)`` for an int, or of an array's slices along ``axis``.
 
@@ -208,9 +219,9 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     >>> random.permutation(random.key(0), 5)
     Array([0, 1, 4, 3, 2], dtype=int32)
     """
-    key = check_key("permutation", key)
-    if isinstance(x, (int, np.integer)) and not isinstance(x, bool):
-        return _shuffle(key, vnp.arange(int(x), dtype=np.int32), 0)
+    key, whole = check_key("permutation", key), range_of(x)
+    if whole is not None:
+        return _shuffle(key, vnp.arange(whole, dtype=np.int32), 0)
     x = vnp.asarray(x)
     if x.ndim == 0:
         raise DTypeError(

@@ -186,7 +186,7 @@ def verify_allocation(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...]
     for source, holders in _holders(buffers):
         if source.kind != "input" or any(b.nbytes != source.nbytes for b in holders):
             raise VerificationError(f"b{holders[0].id} aliases b{source.id}, which is no input of its size")
-        holders.sort(key=lambda b: first[b.id])
+        holders.sort(key=lambda b: (first[b.id], last[b.id]))  # parts of one call write and use up within it
         for a, b in pairwise([source, *holders]):
             in_place = last[a.id] == first[b.id] and (first[b.id], a.id, b.id) in inplace
             if last[a.id] >= first[b.id] and not in_place:
