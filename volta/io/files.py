@@ -111,7 +111,7 @@ def load(path: Path, like: PyTree = None, *, mmap: bool = False) -> PyTree:
     """
     with _naming(path), _enough_stack(), open(path, "rb") as file:
         header, raw_header, size = _read_header(file)
-        cut = {} if like is None else structure.named(like, ShardedArray)
+        cut = {} if like is None else {k: x.stored() for k, x in structure.named(like, ShardedArray).items()}
         if cut:  # only parts are needed here
             data = together.mapped(file, size)
             together.check(header, raw_header, data, cut.values())

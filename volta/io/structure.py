@@ -23,7 +23,7 @@ from volta.core.array import Array
 from volta.core.errors import DTypeError, FormatError, TreeError
 from volta.core.extended import KEY_TYPES, is_key
 from volta.io.reading import Reader
-from volta.runtime.array import ConcreteArray, plain
+from volta.runtime.array import plain
 
 PyTree = Any
 Node = tuple[str, Any] | None
@@ -125,9 +125,10 @@ def describe(tree: PyTree, elements: Callable[[Any], np.ndarray] = plain) -> tup
             name.encode()
         except UnicodeEncodeError:
             raise TreeError(f"{name!r} is not valid Unicode text; rename the key") from None
-        of_keys = is_key(node.dtype)
+        given: Any = node
+        of_keys = is_key(given.dtype)
         try:
-            x = elements(_words(node) if of_keys else node)
+            x = elements(given.stored() if of_keys else given)
             arrays[name] = x.astype(dtypes.canonicalize(x.dtype), copy=False).view()  # its shape is our own
         except DTypeError as error:
             raise DTypeError(f"{_where(path)}: {error}") from None
@@ -136,13 +137,6 @@ def describe(tree: PyTree, elements: Callable[[Any], np.ndarray] = plain) -> tup
         return ["weak array" if isinstance(node, Array) and node.weak_type else "array", name]
 
     return walk(tree, ()), arrays
-
-
-def _words(keys: Any) -> Any:
-    """What a file has of random keys: their words."""
-    if not isinstance(keys, ConcreteArray):
-        raise DTypeError(f"{keys.dtype} of several workers cannot be saved; their words can be, random.key_data(keys)")
-    return keys.stored()
 
 
 def _check_digits(number: Any, path: tuple[Any, ...]) -> None:
@@ -252,7 +246,7 @@ def leaf(node: Node, arrays: dict[str, Any], weak: Any) -> Any:
         words, of = arrays[value], _KEYS[kind]
         if words.dtype != dtypes.uint32 or words.shape[-1:] != (of.words,):
             raise FormatError(f"corrupt: {value!r:.80} is {words.aval}, which are no words of {of}")
-        return words.retyped(words.aval.keys)
+        return words.keyed()
     return weak(arrays[value]) if kind == "weak array" else arrays[value]
 
 

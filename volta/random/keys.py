@@ -38,7 +38,7 @@ def _words(keys: Any) -> Any:
 def _typed(data: Any) -> Any:
     """Keys of words; of known ones the same memory."""
     if type(data) is ConcreteArray:
-        return data.retyped(data.aval.keys)
+        return data.keyed()
     return ops.wrap(data, FRY.impl)
 
 

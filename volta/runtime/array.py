@@ -81,6 +81,10 @@ class ConcreteArray(Array):
         """Random keys as their words, in the same memory; anything else itself."""
         return self.retyped(self.aval.stored) if is_key(self.aval.dtype) else self
 
+    def keyed(self) -> ConcreteArray:
+        """Words of random keys as the keys, in the same memory."""
+        return self.retyped(self.aval.keys)
+
     def is_deleted(self) -> bool:
         return self._buffer is None
 
@@ -218,12 +222,11 @@ class ConcreteArray(Array):
     @standard
     def __format__(self, spec: str) -> str:
         """The number in a format; of an array each number in it, as NumPy lays them out: ``f"{x:.2f}"``."""
-        if is_key(self.aval.dtype) and not spec:
+        if not spec and (self.aval.ndim or is_key(self.aval.dtype)):
             return str(self)
         view = self._numbers()
-        if not self.aval.ndim:
-            return format(view[()], spec)
-        return np.array2string(view, formatter={"all": lambda v: format(v, spec)}) if spec else str(self)
+        each: Any = {"all": lambda v: format(v, spec)}
+        return np.array2string(view, formatter=each) if self.aval.ndim else format(view[()], spec)
 
     def __buffer__(self, flags: int) -> memoryview:
         """``memoryview(x)``, from Python 3.12 on (before: ``memoryview(numpy.asarray(x))``). It is read-only.
@@ -332,10 +335,9 @@ class ConcreteArray(Array):
 
     @standard
     def __str__(self) -> str:
-        gone = self._gone()
-        if is_key(self.aval.dtype) and not gone:
-            return repr(self)
-        return f"<{gone}>" if gone else str(self._view())
+        if gone := self._gone():
+            return f"<{gone}>"
+        return repr(self) if is_key(self.aval.dtype) else str(self._view())
 
     def _gone(self) -> str:
         """Why there are no elements, where it is known that there are none."""
@@ -360,7 +362,7 @@ describe(ConcreteArray, "address", "_buffer", SharedBuffer)
 
 def _unpickle(x: np.ndarray, dtype: str, weak_type: bool) -> ConcreteArray:
     kind, array = dtypes.BY_NAME[dtype], ConcreteArray.from_numpy(x)
-    return array.retyped(array.aval.keys if is_key(kind) else ShapedArray(x.shape, kind, weak_type))
+    return array.keyed() if is_key(kind) else array.retyped(ShapedArray(x.shape, kind, weak_type))
 
 
 _interned: Recent[ShapedArray, ShapedArray] = Recent(4096)

@@ -216,11 +216,8 @@ class SpreadExecutable:
         for k, sharding in enumerate(self._out_shardings):
             aval = self.partition.out_avals[k]
             parts = {r: self._placed(r, read(held[r], self.partition.locals[r].outputs[k])) for r in self._ranks}
-            if is_key(self._out_avals[k].dtype):
-                keys = {r: x.retyped(x.aval.keys) for r, x in parts.items()}
-                results.append(ShardedArray(aval.keys, sharding, keys))
-            else:
-                results.append(ShardedArray(aval, sharding, parts, self.partition.out_layouts[k]))
+            out = ShardedArray(aval, sharding, parts, self.partition.out_layouts[k])
+            results.append(out.keyed() if is_key(self._out_avals[k].dtype) else out)
         self._delete(self._donations(given))
         return results
 

@@ -80,6 +80,7 @@ ANSWERS: dict[str, Answer] = {
     "jax.nn.initializers": Answer({"Initializer": Callable}, volta.nn.initializers),
     "jax.ops": Answer(own.OPS),
     "jax.numpy": Answer({**own.NUMPY, **_ARRAY_API}, volta.numpy),
+    "jax.random": Answer(own.RANDOM, volta.random),
     "jax.sharding": Answer(own.SHARDING, volta.sharding),
     "jax.stages": Answer({}, internal=True),
     "jax.test_util": Answer(gradients.NAMES),

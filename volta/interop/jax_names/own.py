@@ -114,6 +114,17 @@ def _placed(function: Callable[..., Any]) -> Callable[..., Any]:
     return product
 
 
+def _lying(sampler: Callable[..., Any]) -> Callable[..., Any]:
+    """A sampler with JAX's keyword that says how its result lies."""
+
+    @functools.wraps(sampler)
+    def drawn(*args: Any, out_sharding: Any = None, **kwargs: Any) -> Any:
+        out = sampler(*args, **kwargs)
+        return out if out_sharding is None else volta.lax.with_sharding_constraint(out, out_sharding)
+
+    return drawn
+
+
 @functools.wraps(volta.lax.scan)
 def scan(*args: Any, _split_transpose: bool = False, **kwargs: Any) -> Any:
     return volta.lax.scan(*args, **kwargs)  # the keyword says how XLA computes a gradient
@@ -220,6 +231,12 @@ def jaxpr_as_fun(closed: ClosedJaxpr) -> Callable[..., list[Any]]:
 NUMPY: dict[str, Any] = {
     **scalars.NAMES,
     **{name: _placed(getattr(volta.numpy, name)) for name in ("dot", "einsum", "matmul", "tensordot")},
+}
+
+
+_OF_KEYS = ("PRNGKey", "clone", "fold_in", "key", "key_data", "key_dtype", "key_impl", "split", "wrap_key_data")
+RANDOM: dict[str, Any] = {
+    name: _lying(getattr(volta.random, name)) for name in volta.random.__all__ if name not in _OF_KEYS
 }
 
 
