@@ -123,6 +123,32 @@ def test_long_rows_go_through_steps_one_row_at_a_time(little, monkeypatch) -> No
     assert_bits_equal(*both(f, x))
 
 
+def test_an_array_in_three_launches(little, monkeypatch) -> None:
+    """The one in the middle reads and writes arrays of one size, in which its tasks have other places."""
+    monkeypatch.setattr(tiles, "SCRATCH", 1 << 14)
+    f, x = vnp.fft.fft, values(1 << 16)
+    assert len(kernels(f, x)) == 3
+    assert_bits_equal(*both(f, x))
+
+
+def test_lanes_from_the_last_to_the_first(little, monkeypatch) -> None:
+    monkeypatch.setattr(tiles, "FEW", 1)
+    for f in (lambda x: vnp.fft.fft(x[:, ::-1], axis=0), lambda x: vnp.fft.fft(x[::-1])):
+        assert kernels(f, values(64, 64))
+        assert_bits_equal(*both(f, values(64, 64)))
+
+
+def test_what_is_read_by_an_index_stays_as_it_is(little) -> None:
+    at = np.random.default_rng(0).permutation(64).astype(np.int32)
+
+    def f(x, w):
+        return vnp.fft.ifft(vnp.fft.fft(x) * w[:, at])
+
+    x, w = values(20, 64), values(20, 64, dtype=np.float32)
+    assert kernels(f, x, w)
+    assert_bits_equal(*both(f, x, w))
+
+
 def test_threads_share_tiles_out(little) -> None:
     f, x = CASES["uneven rows"]
     before, found = volta.get_num_threads(), []
@@ -143,7 +169,7 @@ def test_lanes_lie_in_every_way(little, monkeypatch) -> None:
             for part in kernel.parts:
                 kinds.update(spot.kind for spot in part.spots)
                 kinds.update(f"{group.kind} back" for group in part.groups if group.back)
-                kinds.update(["last block"] if part.block and part.pieces[-1].size % part.block else [])
+                kinds.update(["last block"] if part.block and part.sizes[-1] % part.block else [])
     wanted = {"tile", "same", "beside", "woven", "rows", "number", "apart", "rows back", "last block"}
     assert wanted <= set(kinds), kinds
 
@@ -221,4 +247,13 @@ def test_drawn_passes_over_what_is_given_away(seed, little, monkeypatch) -> None
     monkeypatch.setattr(tiles, "NEAREST", 1 if seed % 2 else 1 << 18)
     f, args = passes(np.random.default_rng(seed), least=16)
     given = [volta.device_put(x.copy()) for x in args]
-    assert_bits_equal(volta.jit(f, donate_argnums=(0, 1))(*given), both(f, *args)[1])
+    assert_bits_equal(volta.jit(f, donate_argnums=(0, 1, 2))(*given), both(f, *args)[1])
+
+
+def test_more_rows_and_more_columns_are_no_other_kernels(little) -> None:
+    for f, few, more in (
+        (vnp.fft.fft, (17, 64), (40, 64)),
+        (vnp.fft.fft, (17, 1 << 14), (40, 1 << 14)),
+        (lambda x: vnp.fft.fft(x, axis=0), (64, 19), (64, 50)),
+    ):
+        assert kernels(f, values(*few)) == kernels(f, values(*more))

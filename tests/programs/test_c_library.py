@@ -94,6 +94,12 @@ def test_decompositions_transforms_and_sorts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_loops_that_run_tile_by_tile(tmp_path: Path) -> None:
+    x = (np.arange(1 << 17) % 1009).astype(np.complex64).reshape(128, 1024)
+    same(lambda x: (vnp.fft.fft(x), vnp.fft.fft2(x), vnp.fft.rfft2(x.real[:, :1000])), [x], tmp_path)
+
+
+@pytest.mark.slow
 def test_a_training_step(tmp_path: Path) -> None:
     model = Transformer()
     params = model.init(volta.random.key(0))

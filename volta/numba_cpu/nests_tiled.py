@@ -76,7 +76,7 @@ class _Body(BodyEmitter):
         return offset(self.b, base, self.at[spot.walk])
 
     def lane_stride(self, access: int) -> ir.Value:
-        stride = self.walks[self.part.spots[access].walk][len(self.part.pieces) + self.tiled.lane]
+        stride = self.walks[self.part.spots[access].walk][len(self.part.sizes) + self.tiled.lane]
         return I64(0) if stride is None else stride
 
     def moved(self, at: Offsets, piece: int, by: ir.Value) -> Offsets:
@@ -91,17 +91,17 @@ class _Body(BodyEmitter):
         """The loop's elements of a tile that begins at these values of the digits."""
         at: Offsets = [I64(0) for _ in self.walks]
         for k, first in enumerate(firsts):
-            at = self.moved(at, len(self.part.pieces) + k, first)
+            at = self.moved(at, len(self.part.sizes) + k, first)
         self._nest(0, at, {s.strides: I64(0) for s in self.part.spots if s.kind == "tile"})
 
     def _nest(self, depth: int, at: Offsets, local: dict[tuple[int, ...], ir.Value]) -> None:
-        pieces = self.part.pieces
-        if depth == len(pieces):
+        sizes = self.part.sizes
+        if depth == len(sizes):
             self._element(at, local)
-        elif self.rows and depth == len(pieces) - 1:
+        elif self.rows and depth == len(sizes) - 1:
             self._blocks(at, local)
         else:
-            with for_range(self.b, 0, pieces[depth].size) as i:
+            with for_range(self.b, 0, sizes[depth]) as i:
                 self._nest(depth + 1, self.moved(at, depth, i), self._inside(local, depth, i))
 
     def _inside(
@@ -112,8 +112,8 @@ class _Body(BodyEmitter):
 
     def _blocks(self, at: Offsets, local: dict[tuple[int, ...], ir.Value]) -> None:
         """The innermost loop in blocks, whose rows are turned into lanes and back."""
-        b, last, block = self.b, len(self.part.pieces) - 1, self.part.block
-        size = self.part.pieces[last].size
+        b, last, block = self.b, len(self.part.sizes) - 1, self.part.block
+        size = self.part.sizes[last]
         with for_range(b, 0, size, block) as begin:
             first = begin if size % block == 0 else minimum(b, begin, I64(size - block))
             start = self.moved(at, last, first)
@@ -149,7 +149,7 @@ class _Body(BodyEmitter):
         assert base is not None
         here = offset(b, base, start[spot.walk])
         if group.back:
-            step = self.walks[spot.walk][len(self.part.pieces) - 1]
+            step = self.walks[spot.walk][len(self.part.sizes) - 1]
             here = offset(b, here, b.mul(step, I64(self.part.block - 1)))
         width = self.part.block * len(group.members)
         turn = function(b.module, self._dtype(first), self.tiled.lanes, width)
@@ -159,7 +159,7 @@ class _Body(BodyEmitter):
         """Bytes from what an access touches to where it does in the next task, if that is elsewhere."""
         tile, spot = self.tiled, self.part.spots[access]
         digit = 0 if tile.near else tile.digits - 1
-        step = None if spot.near else self.walks[spot.walk][len(self.part.pieces) + digit]
+        step = None if spot.near else self.walks[spot.walk][len(self.part.sizes) + digit]
         if step is None:
             return I64(0)
         return self.b.mul(step, I64(tile.lanes)) if digit == tile.lane else step
@@ -243,7 +243,7 @@ class _Body(BodyEmitter):
     def _number(self, k: int, x: IndexValue) -> Value:
         spot, one = self.part.spots[k], Builder(self.b, 1)
         first = one.value(self.b.add(self.bases[k], self.at[spot.walk]), "int64")
-        stride = self.walks[spot.walk][len(self.part.pieces) + self.tiled.lane]
+        stride = self.walks[spot.walk][len(self.part.sizes) + self.tiled.lane]
         if stride is None:
             return one.cast(first, x.dtype.name)
         wide = self.wide

@@ -26,7 +26,7 @@ WOVEN = 16
 
 
 @attrs.frozen
-class Piece:
+class _Piece:
     """A loop of a part's nest: of a dimension the index's ``(… // step) % size``."""
 
     dim: int
@@ -64,10 +64,11 @@ class Together:
 
 @attrs.frozen
 class Part:
-    """A loop as a tile runs it. ``walks``: for its pieces, then for the digits, whether an access moves at all."""
+    """A loop as a tile runs it: its pieces, loops of some ``sizes`` in each other. ``walks``: for each of them, then
+    for the digits, whether an access moves at all."""
 
     kernel: LoopKernel
-    pieces: tuple[Piece, ...]
+    sizes: Ints
     walks: tuple[tuple[bool, ...], ...]
     spots: tuple[Spot, ...]
     groups: tuple[Together, ...]
@@ -82,7 +83,7 @@ class Part:
         return self.block * len(group.members) * lanes * group.size
 
     def text(self) -> str:
-        return f"{self.kernel.text()}\n{self.pieces} {self.walks} {self.spots} {self.groups} {self.block}"
+        return f"{self.kernel.text()}\n{self.sizes} {self.walks} {self.spots} {self.groups} {self.block}"
 
 
 @attrs.frozen
@@ -157,16 +158,16 @@ def placed(
     return found, max((high for _, high, *_ in taken), default=start)
 
 
-def _pieces(sizes: Ints, digits: Sequence[Digit]) -> tuple[Piece, ...]:
+def _pieces(sizes: Ints, digits: Sequence[Digit]) -> tuple[_Piece, ...]:
     """What is left of a loop's dimensions without the digits."""
     found = []
     for dim, size in enumerate(sizes):
         rest = size
         for digit in sorted((d for d in digits if d.dim == dim), key=lambda d: -d.below):
             whole = digit.below * digit.count
-            found.append(Piece(dim, whole, rest // whole))
+            found.append(_Piece(dim, whole, rest // whole))
             rest = digit.below
-        found.append(Piece(dim, 1, rest))
+        found.append(_Piece(dim, 1, rest))
     return tuple(p for p in found if p.size > 1)
 
 
@@ -211,7 +212,7 @@ def _part(
         for k in group.members:
             spots[k] = attrs.evolve(spots[k], kind=group.kind)
     moves = tuple(tuple(s != 0 for s in w) for w in walks)
-    return Part(kernel, pieces, moves, tuple(spots), tuple(groups), block)
+    return Part(kernel, tuple(p.size for p in pieces), moves, tuple(spots), tuple(groups), block)
 
 
 def _kind(x: Load | IndexValue | Store, apart: int) -> str:
@@ -253,7 +254,7 @@ def _together(
 
 
 def walk_of(
-    x: Load | IndexValue | Store, access: Access, pieces: Sequence[Piece], digits: Sequence[Digit], near: Near | None
+    x: Load | IndexValue | Store, access: Access, pieces: Sequence[_Piece], digits: Sequence[Digit], near: Near | None
 ) -> Ints:
     """How far an access moves with each piece and each digit, in bytes; what is near does not move with its tile."""
     if isinstance(x, GivenValue):
@@ -284,9 +285,10 @@ def words_of(group: Sequence[KernelCall], tile: Tile, kernel: Tiled, near: Near 
     for number, (call, part) in enumerate(zip(group, kernel.parts, strict=True)):
         outside = [k for k, spot in enumerate(part.spots) if spot.kind != "tile"]
         memory, digits = memory_of(part.kernel), [p.each[number] for p in tile.places]
+        pieces = _pieces(call.sizes, digits)
         known: set[int] = set()
         for k in outside:
             if part.spots[k].walk not in known:
-                yield from (s for s in walk_of(memory[k], call.accesses[k], part.pieces, digits, near) if s)
+                yield from (s for s in walk_of(memory[k], call.accesses[k], pieces, digits, near) if s)
             known.add(part.spots[k].walk)
         yield from (call.accesses[k] for k in outside if not part.spots[k].near)

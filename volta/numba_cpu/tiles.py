@@ -160,7 +160,7 @@ class _Search:
         shares = {b: share(b) for b in (*read, *written)}
         alone = {b for b, found in shares.items() if len(found) == 1 and not any(None in x for x in found)}
         return tuple(
-            (a, b) for a in read if a in alone and a not in written for b in written
+            (a, b) for a in read if a not in written for b in written
             if b in alone and shares[a] == shares[b] and self.nbytes(a) == self.nbytes(b) and read[a] < written[b]
         )  # fmt: skip
 
@@ -233,7 +233,7 @@ def _cost(kernel: Tiled) -> int | None:
     """Elements that change lanes; None where too many lie apart."""
     apart = turned = every = 0
     for part in kernel.parts:
-        count = prod(p.size for p in part.pieces)
+        count = prod(part.sizes)
         kinds = [spot.kind for spot in part.spots]
         every += count * len(kinds)
         apart += count * kinds.count("apart")
