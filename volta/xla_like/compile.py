@@ -149,10 +149,9 @@ class _Build:
             best = other if its < least else best
         if best is scheduled:
             return best
-        again = max(0, best.operations - scheduled.operations)
-        share = max(0.0, best.work / max(scheduled.work, 1) - 1)
-        lines = best.lines() - scheduled.lines()
-        plan = attrs.evolve(best.plan, computed_again=(again, share), again_from=tuple(lines.most_common(8)))
+        more = best.more_than(scheduled)
+        again = max(0, more.operations), max(0.0, more.work / max(scheduled.work, 1))
+        plan = attrs.evolve(best.plan, computed_again=again, again_from=tuple(more.lines.most_common(8)))
         return attrs.evolve(best, plan=plan)
 
     def _within(

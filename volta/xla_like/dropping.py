@@ -150,16 +150,16 @@ class Timeline:
         shared: dict[int, None] = {}
         held: dict[Val, None] = {}
         earlier: dict[Val, None] = {}
-        home = self.home[self.name_of[val]]
-        waiting: list[tuple[int, Val | None]] = list(self._needs[home])
+        home, dropped, made, until = self.home[self.name_of[val]], self.dropped, self.made, self._until
         if not self._may_run_again[home]:
             return _NEVER
+        waiting: list[tuple[int, Val | None]] = list(self._needs[home])
         seen[home], work = None, self._work[home]
         while waiting:
             i, stored = waiting.pop()
             returns = None
             if stored is not None:
-                returns = self.dropped.get(stored)
+                returns = dropped.get(stored)
                 if returns is not None:
                     if returns <= call:
                         held[stored] = None
@@ -168,7 +168,9 @@ class Timeline:
                         continue
                     if stored in self.stays:
                         return _NEVER
-                elif self._is_kept(stored, call, val.nbytes, longer):
+                elif made.get(stored, call) < call and (
+                    until[stored] >= call or self._is_kept(stored, call, val.nbytes, longer)
+                ):
                     if stored in self._touched:
                         held[stored] = None
                     continue

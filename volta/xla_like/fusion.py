@@ -193,7 +193,7 @@ class Fuser:
         for position, x in enumerate(node.operands):
             if not isinstance(x, Ref):
                 continue
-            if any(levels.get(v) for v in x.after):
+            if x.after and any(levels.get(v) for v in x.after):
                 return False  # a barrier: its input must be finished first
             level = levels.get(x.val)
             if level is None:

@@ -252,8 +252,9 @@ def lifetimes(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...]) -> tup
     first, last = [end] * n, [-1] * n
     for i, call in enumerate(calls):
         for number in (*call.reads, *call.writes):
-            first[number] = min(first[number], i)
-            last[number] = max(last[number], i)
+            if last[number] < 0:
+                first[number] = i
+            last[number] = i
     for b in buffers:
         if b.kind in ("input", "const"):
             first[b.id] = -1

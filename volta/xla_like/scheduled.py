@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
@@ -44,20 +44,35 @@ class Scheduled:
         """That of all that runs."""
         return sum(self.works) + self.copies.work
 
-    @property
-    def operations(self) -> int:
-        """How many operations run, those of programs that the program carries too."""
-        return operations(self.program) + self.copies.count
+    def more_than(self, plain: Scheduled) -> More:
+        """What this runs that a plan of the same program, plain, does not; most equations are in both."""
+        own, others = set(self.program.eqns), set(plain.program.eqns)
+        new = [e for e in self.program.eqns if e not in others]
+        gone = [e for e in plain.program.eqns if e not in own]
+        return More(
+            _operations(new) - _operations(gone) + self.copies.count - plain.copies.count,
+            sum(map(work_of, new)) - sum(map(work_of, gone)) + self.copies.work - plain.copies.work,
+            _lines(new) - _lines(gone),
+        )
 
-    def lines(self) -> Counter[str]:
-        """How many operations are from which of the user's lines."""
-        computed = (e for e in self.program.eqns if e.source is not None and e.primitive.family in AGAIN)
-        return Counter(str(e.source) for e in computed if e.primitive.name != "optimization_barrier")
+
+@attrs.frozen
+class More:
+    """Of one plan beside another: operations, those of programs that the program carries too; what they cost; and from
+    which of the user's lines how many are."""
+
+    operations: int
+    work: int
+    lines: Counter[str]
 
 
-def operations(program: ClosedJaxpr) -> int:
-    """How many operations a program has, those of programs that it carries too."""
-    return sum(1 + sum(map(operations, subjaxprs(e.params))) for e in program.eqns)
+def _lines(eqns: Iterable[Eqn]) -> Counter[str]:
+    computed = (e for e in eqns if e.source is not None and e.primitive.family in AGAIN)
+    return Counter(str(e.source) for e in computed if e.primitive.name != "optimization_barrier")
+
+
+def _operations(eqns: Iterable[Eqn]) -> int:
+    return sum(1 + sum(_operations(program.eqns) for program in subjaxprs(e.params)) for e in eqns)
 
 
 def work_of(eqn: Eqn) -> int:
