@@ -91,7 +91,14 @@ def build_plan(
     scheduled = build.scheduled(build.optimized(program), name, tuple(donated), out_avals)
     if excess is not None and options.recompute:
         scheduled = build.within(scheduled, excess, tuple(donated), out_avals)
-    return scheduled.plan, scheduled.program
+    return _verified(scheduled.plan), scheduled.program
+
+
+def _verified(plan: ExecutionPlan) -> ExecutionPlan:
+    """A plan that somebody will run; those that only tell how one within a budget may be are not looked at."""
+    verify_schedule(plan)
+    verify_allocation(plan.buffers, plan.calls, plan.arena_bytes)
+    return plan
 
 
 @attrs.frozen
@@ -119,7 +126,7 @@ class _Build:
         carried: int | None = None,
     ) -> ExecutionPlan:  # fmt: skip
         """``carried`` (None: not the plan of a loop or a choice): how many results take over memory of inputs."""
-        return self.scheduled(program, name, donated, out_avals, carried).plan
+        return _verified(self.scheduled(program, name, donated, out_avals, carried).plan)
 
     def scheduled(
         self, program: ClosedJaxpr, name: str, donated: tuple[int, ...], out_avals: tuple[ShapedArray, ...],
@@ -285,8 +292,6 @@ def _assemble(
         processors=options.processors,
         host_arena_bytes=host_arena,
     )
-    verify_schedule(plan)
-    verify_allocation(plan.buffers, plan.calls, plan.arena_bytes)
     writer = {number: i for i, call in enumerate(calls) for number in call.writes}
     call_of: dict[int, int] = {}
     for group in groups:
