@@ -16,8 +16,10 @@ from volta.numba_cpu.schedule import Schedule
 from volta.runtime.context import use_backend
 from volta.testing.bits import bits
 from volta.testing.transformer import Transformer
+from volta.xla_like import compile as compiling
 from volta.xla_like.compile import CompileOptions, _Build, build_plan
 from volta.xla_like.plan import aligned, lifetimes
+from volta.xla_like.scheduled import Scheduled
 
 pytestmark = pytest.mark.turns(6)
 
@@ -60,6 +62,22 @@ def test_a_chain_of_layers_keeps_to_budgets() -> None:
     assert "computed again, for the budget: " in plans[0].as_text() and "more work" in plans[0].memory_report()
     line = plans[2].memory_report().split("\ncomputed again\n")[1].splitlines()[0].split(maxsplit=1)
     assert int(line[0]) > 10 and line[1].startswith("test_rematerialize.py:") and line[1].endswith(" (chain)")
+
+
+def test_what_runs_more_is_what_all_equations_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is counted from those that two programs do not share; and the plan that runs is verified, once."""
+    pairs, verified = [], []
+    more_than, verify = Scheduled.more_than, compiling.verify_allocation
+    monkeypatch.setattr(Scheduled, "more_than", lambda a, b: pairs.append((a, b)) or more_than(a, b))
+    monkeypatch.setattr(compiling, "verify_allocation", lambda *xs: verified.append(xs) or verify(*xs))
+    program, scheduler = volta.jit(volta.value_and_grad(chain)).trace(*chained()).jaxpr, Schedule(vector_bits=512)
+    arena = build_plan(program, scheduler=scheduler)[0].arena_bytes
+    plan, _ = build_plan(program, scheduler=scheduler, excess=lambda plan: plan.arena_bytes - arena // 2)
+    ((best, plain),) = pairs
+    assert 0 < plan.computed_again[1] == (best.work - plain.work) / plain.work
+    count = [len(x.program.eqns) + x.copies.count for x in (best, plain)]
+    assert plan.computed_again[0] == count[0] - count[1] > 0
+    assert [xs[0] for xs in verified][1:] == [plan.buffers]
 
 
 @pytest.mark.slow
