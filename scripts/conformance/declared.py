@@ -54,7 +54,6 @@ JAX_EXAMPLES: dict[str, str] = {
     "numpy.copy": "a donated array prints as <donated>, so that printing it raises nothing; reading it does",
     "numpy.save": "the example prints what is in a comment; JAX fails it too",
     "numpy.signbit": _NAN,
-    "random.wrap_key_data": "keys have no dtype of their own: they are uint32 arrays of shape (2,)",
 }
 """Functions of JAX whose docstrings' examples do not all pass."""
 
