@@ -248,6 +248,9 @@ NUMBERS_ONLY = {
     "equal": lambda: KEY == 1,
     "equal words": lambda: KEY == random.key_data(KEY),
     "sin": lambda: vnp.sin(KEY),
+    "floor": lambda: vnp.floor(KEY),
+    "round": lambda: vnp.round(KEY),
+    "signbit": lambda: vnp.signbit(KEY),
     "sum": lambda: vnp.sum(KEYS),
     "max": lambda: vnp.max(KEYS),
     "argmax": lambda: vnp.argmax(KEYS),
@@ -313,6 +316,11 @@ def test_errors_name_the_operation(name):
         (lambda: random.wrap_key_data(np.zeros(4, "u4"), impl="rbg"), ValueError, "use 'threefry2x32'"),
         (lambda: random.key(0, impl="foo"), ValueError, "impl='foo': there is no such generator"),
         (lambda: vnp.result_type(KEY, 1), DTypeError, "^result_type: key<fry> and int"),
+        (lambda: lax.add(KEY, 1), DTypeError, "key<fry>"),
+        (lambda: lax.cond(True, lambda k: k, random.key_data, KEY), ShapeError, "cond: the branches must agree"),
+        (lambda: lax.cond(True, lambda k: k, lambda k: 1, KEY), DTypeError, "cond: the branches must agree"),
+        (lambda: lax.scan(lambda c, _: (1, None), KEY, None, 2), DTypeError, "goes in as key<fry>"),
+        (lambda: lax.scan(lambda c, _: (random.key_data(c), None), KEY, None, 2), ShapeError, "goes in as key<fry>"),
     ],
 )
 def test_wrong_keys(call, error, words):

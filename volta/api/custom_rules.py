@@ -13,6 +13,7 @@ from volta.api.arguments import flat_outputs, float0, name_of, numbers_among, va
 from volta.core import dtypes, pytrees
 from volta.core.avals import ShapedArray
 from volta.core.errors import DTypeError, ShapeError, TreeError, VoltaError
+from volta.core.extended import is_key
 from volta.core.interp import get_aval
 from volta.core.pytrees import TreeSpec
 from volta.core.source import at_user_line
@@ -130,7 +131,7 @@ def _fitted(x: Any, aval: ShapedArray) -> Any:
     if own == aval:
         return x
     number = any(dtypes.is_number(a.dtype, a.weak_type) for a in (own, aval))
-    kinds = dtypes.promote((own.dtype, True), (aval.dtype, False))[0] == aval.dtype
+    kinds = not is_key(aval.dtype) and dtypes.promote((own.dtype, True), (aval.dtype, False))[0] == aval.dtype
     if own.shape != aval.shape or (own.dtype != aval.dtype and not (number and kinds)):
         return None
     return bind_named("convert_element_type", x, new_dtype=aval.dtype, weak_type=aval.weak_type)

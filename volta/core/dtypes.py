@@ -235,7 +235,7 @@ def promote(*types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
         return types[0][0], all_weak
     if key := next((d for d, _ in types if is_key(d)), None):
         met = ", ".join(sorted({d.name for d, _ in types} - {key.name}))
-        raise DTypeError(f"{key} and {met} have no dtype in common: {refusal(key)}")  # callers say where
+        raise DTypeError(at_user_line(f"{key} and {met} have no dtype in common: {refusal(key)}"))
     nodes = {d if all_weak else _node(d, w) for d, w in types}
     common = frozenset.intersection(*(_above(n) for n in nodes))
     (join,) = (n for n in common if common <= _above(n))  # the least common upper bound is the one below all others

@@ -13,6 +13,7 @@ from volta.api.limits import limit_of_conversion
 from volta.core import dtypes, pytrees
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
+from volta.core.extended import is_key
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
 from volta.core.pytrees import TreeSpec
@@ -59,7 +60,7 @@ def _as_carried(x: Any, aval: ShapedArray) -> Any:
     own = get_aval(x)
     if not dtypes.is_number(own.dtype, own.weak_type) or dtypes.is_number(aval.dtype, aval.weak_type):
         return x
-    if dtypes.promote((own.dtype, True), (aval.dtype, False))[0] != aval.dtype:
+    if is_key(aval.dtype) or dtypes.promote((own.dtype, True), (aval.dtype, False))[0] != aval.dtype:
         return x  # refused where types are compared
     return bind_named("convert_element_type", x, new_dtype=aval.dtype, weak_type=aval.weak_type)
 

@@ -108,7 +108,7 @@ def _choice(what: str, number: Any, branches: Sequence[Callable[..., Any]], oper
 def _agreed(what: str, names: list[str], programs: list[ClosedJaxpr], tree: TreeSpec) -> tuple[ClosedJaxpr, ...]:
     """The programs with results of one type each: Python numbers take the type that other branches give."""
     columns = list(zip(*(p.out_avals for p in programs), strict=True))
-    wanted = [next((a for a in column if not a.weak_type), _joined(column)) for column in columns]
+    wanted = [next((a for a in column if not a.weak_type), None) or _joined(column) for column in columns]
     for path, column, want in zip(bodies.paths(tree), columns, wanted, strict=True):
         for aval in column:
             if aval.shape != want.shape or (aval.dtype != want.dtype and not aval.weak_type):

@@ -10,18 +10,14 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import DTypeError
-from volta.core.extended import is_key, refusal
 from volta.core.source import at_user_line
 from volta.numpy import shaping, sorting, ufuncs
-from volta.numpy.promotion import as_value, aval_of, convert, promote_floats, scalar_like
+from volta.numpy.promotion import as_value, aval_of, convert, number_of, promote_floats, scalar_like
 from volta.ops import lax
 
 
 def _is_complex(name: str, x: ArrayLike) -> bool:
-    dtype = aval_of(name, x).dtype
-    if is_key(dtype):
-        raise DTypeError(at_user_line(f"{name}: {refusal(dtype)}"))
-    return dtypes.is_complex(dtype)
+    return dtypes.is_complex(number_of(name, x).dtype)
 
 
 def real(val: ArrayLike) -> Array:

@@ -56,6 +56,14 @@ def aval_of(name: str, x: Any) -> ShapedArray:
     return ShapedArray(aval.shape, dtypes.settled(aval.dtype, True), True)
 
 
+def number_of(name: str, x: Any) -> ShapedArray:
+    """As :func:`aval_of`; refuses random keys, for what leaves integers as they are."""
+    aval = aval_of(name, x)
+    if is_key(aval.dtype):
+        raise DTypeError(at_user_line(f"{name}: {refusal(aval.dtype)}"))
+    return aval
+
+
 def is_number(x: Any) -> bool:
     """Whether ``x`` is a Python number that has met no array: known, or traced as one."""
     if isinstance(x, Array):
@@ -108,7 +116,7 @@ def joined(name: str, types: Sequence[tuple[np.dtype, bool]]) -> tuple[np.dtype,
     try:
         return dtypes.promote(*types)
     except DTypeError as error:
-        raise DTypeError(at_user_line(f"{name}: {error}")) from None
+        raise DTypeError(f"{name}: {error}") from None
 
 
 def promote_dtypes(name: str, *xs: Any) -> list[Any]:

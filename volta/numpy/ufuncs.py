@@ -16,7 +16,7 @@ from volta.core.avals import ShapedArray
 from volta.core.floats import standard
 from volta.core.source import at_user_line
 from volta.numpy.placing import lying
-from volta.numpy.promotion import as_value, aval_of, convert, promote_floats, scalar_like, zero_like
+from volta.numpy.promotion import as_value, aval_of, convert, number_of, promote_floats, scalar_like, zero_like
 from volta.ops import lax
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,7 +65,7 @@ asin, acos, atan, asinh, acosh, atanh = arcsin, arccos, arctan, arcsinh, arccosh
 
 def _rounding(name: str, primitive: Callable[[Any], Array], what: str) -> Callable[[ArrayLike], Array]:
     def f(x: ArrayLike) -> Array:
-        return primitive(as_value(x)) if dtypes.is_inexact(aval_of(name, x).dtype) else as_value(x)
+        return primitive(as_value(x)) if dtypes.is_inexact(number_of(name, x).dtype) else as_value(x)
 
     return _document(name, f, f"{what}, element by element. Integers stay as they are; dtype and shape stay.")
 
@@ -95,7 +95,7 @@ def round(x: ArrayLike, decimals: int = 0) -> Array:
     >>> volta.numpy.round(volta.numpy.array([0.5, 1.5, 2.5]))
     Array([0., 2., 2.], dtype=float32)
     """
-    dtype = aval_of("round", x).dtype
+    dtype = number_of("round", x).dtype
     if dtypes.is_complex(dtype):
         return of_parts(lambda part: round(part, decimals), x)
     if not dtypes.is_float(dtype):
@@ -220,7 +220,7 @@ _SAME_SIZE_INT = {2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
 
 def signbit(x: ArrayLike) -> Array:
     """True where the sign bit is set: negative numbers and -0.0. A NaN counts as positive."""
-    aval = aval_of("signbit", x)
+    aval = number_of("signbit", x)
     if not (dtypes.is_float(aval.dtype) or dtypes.is_signed(aval.dtype)):
         return _constant(aval, False)
     if dtypes.is_float(aval.dtype):

@@ -104,7 +104,7 @@ def _number_like(x: Any, aval: ShapedArray, name: str) -> Any:
         return scalar_like(x, aval, name)
     if x.aval.dtype == aval.dtype and aval.weak_type:
         return x
-    if dtypes.promote((x.aval.dtype, True), (aval.dtype, False))[0] != aval.dtype:
+    if is_key(aval.dtype) or dtypes.promote((x.aval.dtype, True), (aval.dtype, False))[0] != aval.dtype:
         raise dtype_error(
             name, (x.aval, aval), "volta.numpy promotes; volta.lax does not: use convert_element_type on one of them."
         )
