@@ -12,6 +12,7 @@ import volta
 import volta.numpy as vnp
 from tests.block_weights import random_blocks
 from tests.user_kernels import smooth
+from tests.xla_like.xla_support import struct
 from volta import lax, nn
 from volta.core.errors import UnsupportedOperationError
 from volta.numba_cpu import schedule, small_loops
@@ -19,7 +20,7 @@ from volta.numba_source import numba_words, python_words
 from volta.numba_source.compiling import dispatcher_of
 from volta.numba_source.numba_words import KERNEL
 from volta.numba_source.text import Module
-from volta.numba_source.texts import KERNELS, text_of_kernel
+from volta.numba_source.texts import KERNELS, has_text, text_of_kernel
 from volta.numba_source.words import WORDS
 from volta.testing import digest, fill
 from volta.xla_like import user
@@ -158,6 +159,13 @@ def test_what_llvm_alone_has_kernels_for_is_shown_as_the_program_that_it_means()
     assert "rhs='Q4_0'" in compiled.as_text() and "rhs='float32'" in compiled.as_text("numba")
 
 
+@pytest.mark.parametrize("f", [vnp.fft.fft, lambda x: vnp.linalg.cholesky(x.real[:96, :96])], ids=["tiles", "panels"])
+def test_kernels_that_llvm_alone_has_are_shown_as_the_loops_that_they_stand_for(f) -> None:
+    compiled = volta.jit(f).lower(struct(200, 1024, dtype=np.complex64)).compile()
+    assert any(not has_text(x.kernel) for launch in compiled.plan.all_launches() for x in launch.each())
+    ast.parse(compiled.as_text("numba"))
+
+
 def test_a_kernel_of_ones_own_is_listed_with_its_source_and_found_by_its_name() -> None:
     compiled = volta.jit(lambda x: smooth(smooth(vnp.sin(x)))).lower(vnp.ones(9)).compile()
     text = compiled.as_text("numba")
@@ -176,9 +184,11 @@ def test_notebooks_show_a_text_in_colour() -> None:
 
 def test_every_kernel_of_the_cpu_has_a_text() -> None:
     """One that is added has none at first; a user's own is a Numba function, a small loop its body's kernels, a panel
-    those of the program that it means, and rows that are sorted by digits are merged."""
+    or a row times weights in blocks those of the program that it means, tiles of loops are these loops, and rows that
+    are sorted by digits are merged."""
     by_digits = set(schedule.HANDLERS["sort"].kernels) - {"sort"}
-    assert set(schedule.KERNELS) == {*KERNELS, *by_digits, user.NAME, small_loops.NAME, PANEL}
+    others = {user.NAME, small_loops.NAME, *schedule.HANDLERS[PANEL].kernels, "dot_block_row", "tiled"}
+    assert set(schedule.KERNELS) == {*KERNELS, *by_digits, *others}
 
 
 @pytest.mark.parametrize(

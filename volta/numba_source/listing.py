@@ -17,7 +17,7 @@ from volta.numba_source.compiling import dispatcher_of
 from volta.numba_source.highlighted import PythonText
 from volta.numba_source.numba_words import KERNEL
 from volta.numba_source.text import Module
-from volta.numba_source.texts import module_text, text_of_kernel
+from volta.numba_source.texts import has_text, module_text, text_of_kernel
 from volta.xla_like.compile import build_plan
 from volta.xla_like.dot import Dot
 from volta.xla_like.kernels import CombineKernel, IndexValue, KernelCall, Load, LoopKernel, kernel_name
@@ -76,12 +76,14 @@ def dispatcher(plan: HostPlan, kernel: str) -> Any:
 def text_plan(plan: HostPlan, program: ClosedJaxpr) -> HostPlan:
     """The plan as generated kernels run it. Small loops are the kernels of their bodies; what LLVM alone has kernels
     for, as it means a program of others, is that program."""
-    found: ExecutionPlan = plan
-    if any(isinstance(c.kernel, Dot) and c.kernel.spec.blocks for call in plan.calls for c in call.nested()):
-        found, _ = build_plan(
-            program, name=plan.name, donated=plan.donated, level=plan.level, scheduler=BACKEND.scheduler()
-        )
-    return BACKEND.complete(found)
+    if not any(isinstance(c.kernel, Dot) and c.kernel.spec.blocks for call in plan.calls for c in call.nested()):
+        found = BACKEND.complete(plan)
+        if all(has_text(call.kernel) or is_user(call) for call in kernel_calls(found).values()):
+            return found
+    again, _ = build_plan(
+        program, name=plan.name, donated=plan.donated, level=plan.level, scheduler=BACKEND.scheduler()
+    )
+    return BACKEND.complete(again)
 
 
 def _own(call: KernelCall) -> Any:

@@ -86,6 +86,11 @@ def _notes(call: KernelCall) -> dict[int, str]:
     return {i: f"{source}{': ' + source.text() if source.text() else ''}" for i, source in found}
 
 
+def has_text(kernel: Kernel) -> bool:
+    """Whether a kernel of the CPU has one."""
+    return kernel_class(kernel) in KERNELS
+
+
 def _text(kernel: Kernel, label: str) -> Text:
     name = kernel_class(kernel)
     found = KERNELS.get(name) or ON_GRIDS.get(name)
