@@ -12,9 +12,11 @@ from typing import Any
 from unittest import mock
 
 import attrs
+import numpy as np
 from llvmlite import ir
 
 import volta
+import volta.numpy as vnp
 from tests.golden.golden_programs import PROGRAMS
 from volta import optim
 from volta.numba_cpu import schedule as cpu
@@ -40,6 +42,10 @@ def training_step() -> Any:
     return model.make_step(optimizer).trace(params, volta.eval_shape(optimizer.init, params), volta.random.key(1))
 
 
+def _decomposed(f: Callable[..., Any], *shapes: tuple[int, ...]) -> Any:
+    return volta.jit(f).trace(*(volta.ShapeDtypeStruct(shape, np.float32) for shape in shapes))
+
+
 def _traced(name: str) -> Any:
     f, args = PROGRAMS[name]
     return volta.jit(lambda *xs: f(*xs)).trace(*args)
@@ -48,6 +54,8 @@ def _traced(name: str) -> Any:
 TRACED: Mapping[str, Callable[[], Any]] = {
     **{name: lambda name=name: _traced(name) for name in PROGRAMS},  # type: ignore[misc]
     "training_step": training_step,
+    "solve": lambda: _decomposed(vnp.linalg.solve, (200, 200), (200, 1)),
+    "eig": lambda: _decomposed(vnp.linalg.eig, (40, 40)),
 }
 """Name -> a traced function."""
 
