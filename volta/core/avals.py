@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from functools import lru_cache
 from typing import Any
 
 import attrs
@@ -45,13 +46,12 @@ class ShapedArray:
     @property
     def stored(self) -> ShapedArray:
         """The type of what lies in memory: of random keys their words, along a last axis."""
-        kind: Any = self.dtype
-        return ShapedArray((*self.shape, kind.words), dtypes.uint32) if is_key(kind) else self
+        return _words_of(self) if is_key(self.dtype) else self
 
     @property
     def keys(self) -> ShapedArray:
         """The type of keys that have these words."""
-        return ShapedArray(self.shape[:-1], FRY)
+        return _keys_of(self)
 
     @property
     def sharding(self) -> None:
@@ -79,6 +79,17 @@ class ShapedArray:
         return f"{dtypes.short_name(self.dtype)}{star}[{','.join(map(str, self.shape))}]"
 
     __str__ = short
+
+
+@lru_cache(maxsize=256)
+def _words_of(keys: ShapedArray) -> ShapedArray:
+    kind: Any = keys.dtype
+    return ShapedArray((*keys.shape, kind.words), dtypes.uint32)
+
+
+@lru_cache(maxsize=256)
+def _keys_of(words: ShapedArray) -> ShapedArray:
+    return ShapedArray(words.shape[:-1], FRY)
 
 
 def as_shape(name: str, shape: Any) -> Shape:
