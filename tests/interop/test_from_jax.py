@@ -194,6 +194,14 @@ def test_keys_go_in_and_come_out() -> None:
     np.testing.assert_allclose([x, y], [jax.random.normal(key), jax.random.normal(want)], rtol=1e-6)
 
 
+def test_keys_of_jaxs_become_voltas_by_their_words() -> None:
+    key = volta.random.wrap_key_data(jax.random.key_data(jax.random.key(7)))
+    assert key == volta.random.key(7)
+    assert volta.jit(volta.from_jax(jax.random.bits))(key) == volta.random.bits(key)
+    with pytest.raises(TypeError, match="key_data"):
+        volta.random.wrap_key_data(jax.random.key(7))
+
+
 def test_what_moves_or_compares_keys_does_so_with_voltas() -> None:
     def function(key):
         keys = jax.random.split(key, 4).reshape(2, 2)

@@ -211,8 +211,9 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -
     Array(True, dtype=bool)
     """
     _check_impl("wrap_key_data", impl, dtype)
-    _check_words("wrap_key_data", _type_of_key("wrap_key_data", key_bits_array))
-    return _typed(vnp.asarray(key_bits_array))
+    data = key_bits_array if isinstance(key_bits_array, Array) else vnp.asarray(key_bits_array)  # JAX's words too
+    _check_words("wrap_key_data", data.aval)
+    return _typed(data)
 
 
 def key_impl(keys: Any) -> str:
