@@ -249,6 +249,29 @@ def bits_over(b: ir.IRBuilder, word: ir.Value, mask: int, other: int) -> ir.Valu
     return call(b, _BITS_OVER, [word, I32(mask), I32(other)])
 
 
+def _host_permuted(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+    low, high, which = (b.zext(x, I64) for x in args)
+    every, found = b.or_(low, b.shl(high, I64(32))), I64(0)
+    for i in range(4):
+        digit = b.and_(b.lshr(which, I64(4 * i)), I64(7))
+        byte = b.and_(b.lshr(every, b.shl(digit, I64(3))), I64(0xFF))
+        found = b.or_(found, b.shl(byte, I64(8 * i)))
+    return b.trunc(found, I32)
+
+
+_PERMUTED = register(
+    Op(
+        "permuted", I32, (I32, I32, I32),
+        lambda b, args: assembly(b, "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r", I32, args, effect=False), _host_permuted,
+    )
+)  # fmt: skip
+
+
+def permuted(b: ir.IRBuilder, low: ir.Value, high: ir.Value, which: ir.Value) -> ir.Value:
+    """Four of the eight bytes of two i32: those that the lowest hexadecimal digits of `which` number, from 0 to 7."""
+    return call(b, _PERMUTED, [low, high, which])
+
+
 def prefetch(b: ir.IRBuilder, pointer: ir.Value) -> None:
     """Ask for 128 bytes of device memory to be loaded into the second-level cache."""
     call(b, _NEAR, [pointer])

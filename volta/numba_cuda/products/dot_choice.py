@@ -172,12 +172,16 @@ def _choose_stream(problem: Problem, capability: str) -> StreamVariant | None:
     parts of each warp."""
     dot, chip, fmt = problem.dot, _chip(capability), problem.dot.spec.blocks
     assert fmt is not None
-    if capability != "9.0a" or dot.k % CHUNK or not streams(fmt) or unit_of(fmt, problem.rhs.strides[3]) != 16:
+    far = problem.rhs.strides[3]
+    if capability != "9.0a" or dot.k % CHUNK or not streams(fmt) or unit_of(fmt, far) != 16:
+        return None
+    if max(dot.n, abs(far)) >= 1 << 30:  # counted in 32 bits
         return None
     rows, chunks = 1 << (dot.m - 1).bit_length(), dot.k // CHUNK
     made = partial(StreamVariant, rows, chunks, stages=2, span=span_of(chunks), wide=1, epilogue=problem.epilogue)
     fitting = (v for warps in (16, 12, 8) if (v := made(warps=warps)).shared_bytes(dot.spec) <= chip.block_bytes)
-    return next(fitting, None)
+    found = next(fitting, None)
+    return found and attrs.evolve(found, dense=found.segments == 1 and found.part_bytes(fmt) == found.pitch(fmt) == far)
 
 
 def _choose_in_blocks(problem: Problem, capability: str) -> UnpackVariant:

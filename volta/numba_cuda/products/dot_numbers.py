@@ -20,7 +20,7 @@ from llvmlite import ir
 from volta.core.block_formats import BlockFormat, Halves, Piece, Pieces
 from volta.emit.block_numbers import WORD, BlockNumbers, exact
 from volta.emit.loops import I32, I64, fma, offset
-from volta.numba_cuda.codegen.ptx_ops import bits_over
+from volta.numba_cuda.codegen.ptx_ops import bits_over, permuted
 
 _F32 = ir.FloatType()
 _MANTISSA = 23
@@ -29,6 +29,7 @@ _QUAD = 4  # words
 _EACH_BYTE = 0x01010101
 _SUBNORMAL = -149  # the power of two that the lowest bit of a float means
 SMALLER = 48
+_HALFWAY = 100  # of two powers of two whose product is no float
 
 
 def has_smaller(fmt: BlockFormat) -> bool:
@@ -128,20 +129,27 @@ class ThreadNumbers(BlockNumbers):
         return total
 
     def group_factors(self, packed: Sequence[Sequence[ir.Value]], number: ir.Value, each: int) -> list[ir.Value]:
-        """The factors of `each` groups from group ``number * each`` on: those of scales, then of offsets."""
+        """The factors of `each` of eight groups, from group ``number * each`` on: those of scales, then of offsets."""
         b, found = self.b, []
         halves = [h for h in (self.fmt.scale, self.fmt.offset) if h is not None]
-        first = b.mul(b.trunc(number, I32), I32(each))
+        first, step = (sum(digit << 4 * i for i, digit in enumerate(digits)) for digits in (range(each), [each] * each))
+        which = b.add(b.mul(b.trunc(number, I32), I32(step)), I32(first))  # bytes, a hexadecimal digit for each
         for h, words in zip(halves, packed, strict=True):
-            one, word = self.half(h), words[-1]
-            for i in range(len(words) - 2, -1, -1):
-                word = b.select(b.icmp_unsigned("<", first, I32(WORD * (i + 1))), words[i], word)
-            word = b.lshr(word, b.and_(b.shl(first, I32(3)), I32(31)))
-            for i in range(each):
-                bits = b.bitcast(bits_over(b, word, 0xFF << 8 * i, _ABOVE), _F32)
-                integer = b.fsub(bits, ir.Constant(_F32, 2.0**_MANTISSA))
-                found.append(b.fmul(self._smaller(one, 8 * i), integer))
+            low, high = words
+            word = permuted(b, low, high, which)
+            found += [self._factor(h, word, 8 * i) for i in range(each)]
         return found
+
+    def _factor(self, halves: Halves, word: ir.Value, left: int) -> ir.Value:
+        """A block's float16 number times the byte that begins at bit `left` of a word: an offset's smaller number lets
+        it be a subnormal float."""
+        b, one, mask = self.b, self.half(halves), 0xFF << left
+        if self.smaller and halves is self.fmt.offset:
+            for power in (_HALFWAY, -_SUBNORMAL - _HALFWAY - left):
+                one = b.fmul(one, ir.Constant(_F32, 2.0**power))
+            return b.fmul(one, b.bitcast(b.and_(word, I32(mask)), _F32))
+        bits = b.bitcast(bits_over(b, word, mask, _ABOVE), _F32)
+        return b.fmul(self._smaller(one, left), b.fsub(bits, ir.Constant(_F32, 2.0**_MANTISSA)))
 
 
 PERIOD = 64

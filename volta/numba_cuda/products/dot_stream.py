@@ -51,8 +51,8 @@ _NEAR = 4096  # bytes of what comes next that are asked for at once
 @attrs.frozen
 class StreamVariant:
     """``rows`` of the left operand, ``chunks`` of k, warps of a block, parts whose bytes a warp has at once
-    (``stages``), chunks of a part (``span``), columns of a lane (``wide``), and whether the weights are there before
-    the kernels that come before it are done (``early``)."""
+    (``stages``), chunks of a part (``span``), columns of a lane (``wide``), whether a part's bytes lie side by side
+    (``dense``), and whether the weights are there before the kernels that come before it are done (``early``)."""
 
     rows: int
     chunks: int
@@ -60,6 +60,7 @@ class StreamVariant:
     stages: int
     span: int
     wide: int
+    dense: bool = False
     early: bool = False
     epilogue: Epilogue | None = None
 
@@ -90,6 +91,10 @@ class StreamVariant:
     def tiles(self, n: int) -> int:
         """Groups of columns that a warp takes at a time."""
         return -(-n // self.columns)
+
+    def part_bytes(self, fmt: BlockFormat) -> int:
+        """A column's bytes of a part."""
+        return min(self.span, self.chunks) * chunk_bytes(fmt)
 
     def pitch(self, fmt: BlockFormat) -> int:
         """Bytes from column to column in shared memory: lanes that read at once have different banks."""
@@ -134,21 +139,22 @@ class _Stream(InBlocks[StreamVariant]):
         b, a, v = self.b, self.args, self.v
         self._lay_out()
         self.column, self.chunk = b.udiv(self.lane, I64(v.span)), b.and_(self.lane, I64(v.span - 1))
-        self.rank = b.add(b.mul(self.warp, a.BLOCKS), block_index(b))  # the last tiles are of different blocks
-        self.warps = b.mul(a.BLOCKS, I64(v.warps))
-        mine = b.sub(ceil_div(b, a.N, v.columns), self.rank)
-        count = b.select(b.icmp_signed(">", mine, I64(0)), ceil_div(b, mine, self.warps), I64(0))
-        self.parts = b.mul(count, I64(v.segments))
+        blocks, warp, block = (b.trunc(x, I32) for x in (a.BLOCKS, self.warp, block_index(b)))
+        self.rank = b.add(b.mul(warp, blocks), block)  # the last tiles are of different blocks
+        self.warps = b.mul(blocks, I32(v.warps))
+        tiles = b.udiv(b.add(b.trunc(a.N, I32), I32(v.columns - 1)), I32(v.columns))
+        mine = b.sub(b.add(tiles, self.warps), b.add(self.rank, I32(1)))  # the others' included: not below 0
+        self.parts = b.mul(b.udiv(mine, self.warps), I32(v.segments))
         with if_then(b, b.icmp_signed("==", self.lane, I64(0))):
             for stage in range(v.stages):
                 ptx_mbarrier.begin(b, self._barrier(I64(stage)), 1)
             ptx_mbarrier.opened(b)
         warp_barrier(b)
         for part in range(v.stages):
-            self._copy(I64(part))
+            self._copy(I32(part))
         if v.early:
             await_earlier(b)
-        with if_then(b, b.icmp_signed("<=", self.parts, I64(v.stages))):
+        with if_then(b, b.icmp_signed("<=", self.parts, I32(v.stages))):
             self._ask_ahead()
         if not has_smaller(self.fmt):
             self._keep_rows(False)
@@ -185,32 +191,47 @@ class _Stream(InBlocks[StreamVariant]):
     def _where(self, part: ir.Value) -> tuple[ir.Value, ir.Value]:
         """The first column of a part, and its first chunk."""
         b, v = self.b, self.v
-        turn, segment = b.udiv(part, I64(v.segments)), b.urem(part, I64(v.segments))
+        turn, segment = b.udiv(part, I32(v.segments)), b.urem(part, I32(v.segments))
         tile = b.add(self.rank, b.mul(turn, self.warps))
-        return b.mul(tile, I64(v.columns)), b.mul(segment, I64(v.span))
+        return b.mul(tile, I32(v.columns)), b.mul(segment, I32(v.span))
 
     def _copy(self, part: ir.Value) -> None:
-        """Start copying a part, where there is such: a lane copies a column's bytes."""
+        """Start copying a part, where there is such: all of it, or a lane copies a column's bytes."""
         b, a, v = self.b, self.args, self.v
         first, chunk = self._where(part)
-        stage = b.urem(part, I64(v.stages))
-        each = chunk_bytes(self.fmt)
-        nbytes = b.trunc(b.mul(minimum(b, b.sub(I64(v.chunks), chunk), v.span), I64(each)), I32)
+        stage, columns = self._stage(part), b.trunc(a.N, I32)
+        nbytes = b.mul(minimum(b, b.sub(I32(v.chunks), chunk), v.span), I32(chunk_bytes(self.fmt)))
+
+        def source(column: ir.Value) -> ir.Value:
+            steps = ((column, a.RHS_N), (chunk, a.RHS_K))
+            wide = ((b.sext(i, I64), b.sext(b.trunc(step, I32), I64)) for i, step in steps)
+            return at(b, device_pointer(b, a.RHS), *wide)
+
         with if_then(b, b.icmp_signed("<", part, self.parts)):
+            if v.dense:
+                with if_then(b, b.icmp_signed("==", self.lane, I64(0))):
+                    nbytes = b.mul(nbytes, minimum(b, b.sub(columns, first), v.columns))
+                    ptx_mbarrier.expect(b, self._barrier(stage), nbytes)
+                    to = at(b, self.stages, (stage, I64(self.each)))
+                    copy_bulk(b, to, source(first), nbytes, self._barrier(stage))
+                return
             with if_then(b, b.icmp_signed("==", self.lane, I64(0))):
                 ptx_mbarrier.expect(b, self._barrier(stage), b.mul(nbytes, I32(v.columns)))
             warp_barrier(b)
             with if_then(b, b.icmp_signed("<", self.lane, I64(v.columns))):
-                column = minimum(b, b.add(first, self.lane), b.sub(a.N, I64(1)))
-                source = at(b, device_pointer(b, a.RHS), (column, a.RHS_N), (chunk, a.RHS_K))
+                column = minimum(b, b.add(first, b.trunc(self.lane, I32)), b.sub(columns, I32(1)))
                 to = at(b, self.stages, (stage, I64(self.each)), (self.lane, I64(v.pitch(self.fmt))))
-                copy_bulk(b, to, source, nbytes, self._barrier(stage))
+                copy_bulk(b, to, source(column), nbytes, self._barrier(stage))
+
+    def _stage(self, part: ir.Value) -> ir.Value:
+        return self.b.zext(self.b.urem(part, I32(self.v.stages)), I64)
 
     def _ask_ahead(self) -> None:
         """Have the weights of the next product brought nearer."""
         b, a = self.b, self.args
-        begin = b.add(b.mul(self.lane, self.warps), self.rank)
-        with loop(b, begin, ceil_div(b, a.NEXT_BYTES, _NEAR), b.mul(self.warps, I64(WARP))) as it:
+        begin = b.zext(b.add(b.mul(b.trunc(self.lane, I32), self.warps), self.rank), I64)
+        step = b.zext(b.mul(self.warps, I32(WARP)), I64)
+        with loop(b, begin, ceil_div(b, a.NEXT_BYTES, _NEAR), step) as it:
             first = b.mul(it.index, I64(_NEAR))
             nbytes = b.and_(minimum(b, b.sub(a.NEXT_BYTES, first), _NEAR), I64(-QUAD))
             with if_then(b, b.icmp_signed(">", nbytes, I64(0))):
@@ -256,17 +277,18 @@ class _Stream(InBlocks[StreamVariant]):
     def _multiply(self, smaller: bool) -> None:
         """The warp's parts, one after the other."""
         b, v = self.b, self.v
-        with loop(b, 0, self.parts, 1, [self.zero] * v.rows) as it:
+        with loop(b, I32(0), self.parts, I32(1), [self.zero] * v.rows) as it:
             once(b)
             part = it.index
-            with if_then(b, b.icmp_signed("==", part, b.sub(self.parts, I64(v.stages)))):
+            with if_then(b, b.icmp_signed("==", part, b.sub(self.parts, I32(v.stages)))):
                 self._ask_ahead()
-            stage, turn = b.urem(part, I64(v.stages)), b.udiv(part, I64(v.stages))
-            ptx_mbarrier.wait(b, self._barrier(stage), b.trunc(b.and_(turn, I64(1)), I32))
-            first, chunk = self._where(part)
+            stage, turn = self._stage(part), b.udiv(part, I32(v.stages))
+            ptx_mbarrier.wait(b, self._barrier(stage), b.and_(turn, I32(1)))
+            first, segment = self._where(part)
+            first, chunk = b.zext(first, I64), b.zext(segment, I64)
             self._leave_sums(self._chains(stage, chunk, smaller))
             warp_barrier(b)
-            self._copy(b.add(part, I64(v.stages)))
+            self._copy(b.add(part, I32(v.stages)))
             totals = self._added(chunk, list(it.values))
             warp_barrier(b)  # before other sums take the place of these
             writes = b.icmp_signed("<", self.lane, I64(v.columns))
