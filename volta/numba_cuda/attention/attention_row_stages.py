@@ -11,7 +11,7 @@ from llvmlite import ir
 from volta.emit.attention_args import Arg
 from volta.emit.builder import item_size
 from volta.emit.loops import I32, I64, fma, for_range, if_then, loop, offset
-from volta.numba_cuda.attention.attention_rows import THREADS, RowForward
+from volta.numba_cuda.attention.attention_rows import EACH, THREADS, RowForward
 from volta.numba_cuda.codegen.ptx_ops import ballot, commit_copies, copy_async, once, wait_copies
 from volta.numba_cuda.codegen.threads import WARP, barrier, dynamic_shared, new_entry, read_args_first
 from volta.xla_like.attention import BLOCK, AttentionSpec
@@ -50,12 +50,15 @@ class _Staged(RowForward):
         super().__init__(b, function, spec, whole)
         self.keys = dynamic_shared(b.module, b)
         self.values = offset(b, self.keys, _KEYS * _pitch(spec))
-        words = super().shared_bytes()
-        self.scores = offset(b, self.space, words)  # then weights
-        self.seen = offset(b, self.space, words + _KEYS * self.size)
+        self.scores = offset(b, self.space, self._before())  # then weights
+        self.seen = offset(b, self.space, self._before() + _KEYS * self.size)
+        self.masks = offset(self.b, self.seen, _KEYS * 4)  # of a key block's flags, a word for each warp's keys
+
+    def _before(self) -> int:
+        return -(-super().shared_bytes() // _QUAD) * _QUAD
 
     def shared_bytes(self) -> int:
-        return super().shared_bytes() + _KEYS * (self.size + 4)
+        return self._before() + _KEYS * (self.size + 4) + _KEYS // WARP * 4
 
     def fetch(self, first: ir.Value, stop: ir.Value) -> None:
         spec, item = self.spec, item_size(self.spec.dtype)
@@ -117,20 +120,31 @@ class _Staged(RowForward):
         scores = [b.load(place, typ=self.kind, align=self.size) for place in places]
         flags = [b.load(offset(b, self.seen, b.mul(key, I64(4))), typ=I32, align=4) for key in keys]
         seen = [b.icmp_unsigned("!=", flag, I32(0)) for flag in flags]
-        weights = self.weighed(scores, seen, [ballot(b, x) for x in seen], number, facts)
+        bits = [ballot(b, x) for x in seen]
+        weights = self.weighed(scores, seen, bits, number, facts)
         for place, weight in zip(places, weights, strict=True):
             b.store(weight, place, align=self.size)
+        with if_then(b, b.icmp_signed("==", self.lane, I64(0))):
+            for i, word in enumerate(bits):
+                at = b.add(b.mul(self.warp, I64(EACH)), I64(i))
+                b.store(word, offset(b, self.masks, b.mul(at, I64(4))), align=4)
 
     def _chain(self, block: ir.Value, column: ir.Value) -> ir.Value:
         """The chain of an element over a key block's rows that are seen."""
-        b, item = self.b, item_size(self.spec.dtype)
+        b, pitch, together = self.b, self.spec.value_head * item_size(self.spec.dtype), _QUAD // self.size
+        first, kind = b.mul(block, I64(BLOCK)), ir.VectorType(self.kind, together)
         with loop(b, 0, BLOCK, _LINKS, [self.zero]) as it:
             (found,) = it.values
+            begin = b.add(first, it.index)
+            word = b.load(offset(b, self.masks, b.mul(b.lshr(begin, I64(5)), I64(4))), typ=I32, align=4)
+            word = b.lshr(word, b.trunc(b.and_(begin, I64(WARP - 1)), I32))
+            places = [offset(b, self.scores, b.mul(b.add(begin, I64(k)), I64(self.size))) for k in range(_LINKS)]
+            weights = [b.load(place, typ=kind, align=_QUAD) for place in places[::together]]
             for k in range(_LINKS):
-                key = b.add(b.mul(block, I64(BLOCK)), b.add(it.index, I64(k)))
-                weight = b.load(offset(b, self.scores, b.mul(key, I64(self.size))), typ=self.kind, align=self.size)
-                seen = b.load(offset(b, self.seen, b.mul(key, I64(4))), typ=I32, align=4)
-                value = self.element(offset(b, self.values, b.mul(key, I64(self.spec.value_head * item))), column)
-                found = b.select(b.icmp_unsigned("!=", seen, I32(0)), fma(b, weight, value, found), found)
+                key = b.add(begin, I64(k))
+                weight = b.extract_element(weights[k // together], I32(k % together))
+                value = self.element(offset(b, self.values, b.mul(key, I64(pitch))), column)
+                seen = b.icmp_unsigned("!=", b.and_(word, I32(1 << k)), I32(0))
+                found = b.select(seen, fma(b, weight, value, found), found)
             it.advance(found)
         return it.results[0]
