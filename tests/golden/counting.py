@@ -18,7 +18,8 @@ from llvmlite import ir
 import volta
 import volta.numpy as vnp
 from tests.golden.golden_programs import PROGRAMS
-from volta import optim
+from volta import models, nn, optim, random, tree
+from volta.models import generation
 from volta.numba_cpu import schedule as cpu
 from volta.numba_cpu.host_plan import host_plan
 from volta.numba_cpu.lower import source_of
@@ -46,6 +47,17 @@ def _decomposed(f: Callable[..., Any], *shapes: tuple[int, ...]) -> Any:
     return volta.jit(f).trace(*(volta.ShapeDtypeStruct(shape, np.float32) for shape in shapes))
 
 
+def decoder_token() -> Any:
+    """A token of a decoder of two layers, with weights of few bits and its caches donated."""
+    config = models.Config(256, 256, layers=2, heads=4, key_heads=4, head_size=64, hidden=512)
+    model = models.random_decoder(config)
+    packed = lambda x: nn.QuantizedArray(np.zeros((x.shape[0], x.shape[1] // 256 * 144), np.uint8), "Q4_K")  # noqa: E731
+    params = tree.map(lambda x: packed(x) if x.ndim == 2 else x, model.params)
+    kept = np.array([1]), np.array([True]), random.key(0)[None], generation.batched([nn.Sampling()])
+    given = params, np.array([1]), model.caches(1, 64), np.array([5]), *kept, np.zeros((1, 256), bool)
+    return volta.jit(generation.draw, static_argnums=0, donate_argnums=(3,)).trace(config, *given)
+
+
 def _traced(name: str) -> Any:
     f, args = PROGRAMS[name]
     return volta.jit(lambda *xs: f(*xs)).trace(*args)
@@ -56,6 +68,7 @@ TRACED: Mapping[str, Callable[[], Any]] = {
     "training_step": training_step,
     "solve": lambda: _decomposed(vnp.linalg.solve, (200, 200), (200, 1)),
     "eig": lambda: _decomposed(vnp.linalg.eig, (40, 40)),
+    "decoder_token": decoder_token,
 }
 """Name -> a traced function."""
 
