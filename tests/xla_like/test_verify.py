@@ -144,7 +144,7 @@ def check_by_hand(buffers, calls, arena) -> None:
     owner: dict = {}
 
     def places(b):
-        if b.kind == "temp":
+        if b.in_arena:
             return [("arena", k) for k in range(b.offset, b.offset + b.nbytes)]
         root = b.alias if b.alias is not None else b.id
         return [(root, k) for k in range(b.nbytes)]
@@ -181,7 +181,7 @@ def test_wrong_memory_is_rejected(case, data) -> None:
     buffers, calls, donated = case
     placed, arena = assign_memory(buffers, calls, donated)
     first, last = lifetimes(placed, calls)
-    temps = [b for b in placed if b.kind == "temp"]
+    temps = [b for b in placed if b.in_arena]
     clashes = [(a, b) for a in temps for b in temps if a.id < b.id
                and first[b.id] < last[a.id] and first[a.id] < last[b.id]]  # fmt: skip
     if clashes:
