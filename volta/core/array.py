@@ -193,6 +193,7 @@ class Array:
             keepdims: bool = False,
             initial: Any = None,
             where: Any = None,
+            promote_integers: bool = True,
         ) -> Array: ...
         def prod(
             self,
@@ -202,6 +203,7 @@ class Array:
             keepdims: bool = False,
             initial: Any = None,
             where: Any = None,
+            promote_integers: bool = True,
         ) -> Array: ...
         def mean(self, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Array: ...
         def var(

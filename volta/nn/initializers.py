@@ -77,21 +77,31 @@ def truncated_normal(
     return init
 
 
-def _axes(axes: Axes, ndim: int) -> tuple[int, ...]:
-    return tuple(a % ndim for a in ((axes,) if isinstance(axes, int) else axes))
+def _axes(axes: Axes, shape: tuple[int, ...]) -> tuple[int, ...]:
+    named = (axes,) if isinstance(axes, int) else tuple(axes)
+    if any(not -len(shape) <= a < len(shape) for a in named):
+        raise ShapeError(
+            at_user_line(
+                f"initializer: shape {shape} has no axis {axes} of inputs or outputs. Fan-in and fan-out need at least "
+                "two axes; name those there are (in_axis=[], out_axis=[0]), or use normal or zeros"
+            )
+        )
+    return tuple(a % len(shape) for a in named)
 
 
 def _fans(shape: tuple[int, ...], in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tuple[float, float]:
     """How many inputs feed an output, and how many outputs an input feeds; further axes are a receptive field."""
-    if len(shape) < 2:
-        raise ShapeError(
-            at_user_line(
-                f"initializer: fan-in and fan-out need at least two axes, got shape {shape}; use normal or zeros"
-            )
-        )
-    ins, outs, batch = (_axes(a, len(shape)) for a in (in_axis, out_axis, batch_axis))
+    ins, outs, batch = (_axes(a, shape) for a in (in_axis, out_axis, batch_axis))
     field = math.prod(n for i, n in enumerate(shape) if i not in (*ins, *outs, *batch))
     return math.prod(shape[i] for i in ins) * field, math.prod(shape[i] for i in outs) * field
+
+
+_FANS: dict[str, Callable[[float, float], float]] = {
+    "fan_in": lambda fan_in, fan_out: fan_in,
+    "fan_out": lambda fan_in, fan_out: fan_out,
+    "fan_avg": lambda fan_in, fan_out: (fan_in + fan_out) / 2,
+    "fan_geo_avg": lambda fan_in, fan_out: math.sqrt(fan_in * fan_out),
+}
 
 
 def variance_scaling(
@@ -105,10 +115,11 @@ def variance_scaling(
 ) -> Initializer:
     """Random numbers of variance ``scale / n``, where n is the fan that ``mode`` names.
 
-    ``mode``: 'fan_in', 'fan_out' or 'fan_avg'. ``distribution``: 'truncated_normal', 'normal' or 'uniform'.
+    ``mode``: 'fan_in', 'fan_out', 'fan_avg' (their mean) or 'fan_geo_avg' (their geometric mean). ``distribution``:
+    'truncated_normal', 'normal' or 'uniform'.
     """
-    if mode not in ("fan_in", "fan_out", "fan_avg"):
-        raise ValueError(at_user_line(f"variance_scaling: mode must be fan_in, fan_out or fan_avg, not {mode!r}"))
+    if mode not in _FANS:
+        raise ValueError(at_user_line(f"variance_scaling: mode must be one of {', '.join(_FANS)}, not {mode!r}"))
     if distribution not in ("truncated_normal", "normal", "uniform"):
         raise ValueError(
             at_user_line(
@@ -119,7 +130,7 @@ def variance_scaling(
     @standard
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         fan_in, fan_out = _fans(tuple(shape), in_axis, out_axis, batch_axis)
-        n = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode]
+        n = _FANS[mode](fan_in, fan_out)
         variance = scale / max(n, 1.0)
         if distribution == "normal":
             return vnp.multiply(random.normal(key, shape, dtype), math.sqrt(variance))

@@ -75,6 +75,9 @@ def logsumexp(
     sum of complex numbers its complex logarithm.
     """
     x = promote_floats("logsumexp", a)[0]
+    if where is not None:  # what is left out counts as a sum of nothing, in derivatives too
+        x, where = vnp.broadcast_arrays(x, where)
+        x = lax.select_n(vnp.astype(where, bool), scalar_like(x, -math.inf), x)
     if b is not None:
         b, x = vnp.broadcast_arrays(convert(b, get_aval(x).dtype), x)
         # a weight of 0 leaves its element out, also an infinite one

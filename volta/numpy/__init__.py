@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from volta.core.absent import namespace as _namespace
 from volta.core.array import Array as ndarray
 from volta.numpy import fft, linalg, methods, ufunc_methods  # noqa: F401  (these two put operators on arrays, and methods on functions)
+from volta.numpy.along import put_along_axis, take_along_axis
 from volta.numpy.binary import (
     add, allclose, arctan2, array_equal, array_equiv, atan2, bitwise_and, bitwise_left_shift, bitwise_or,
     bitwise_right_shift, bitwise_xor, clip, copysign, divide, equal, fmax, fmin, greater, greater_equal, heaviside,
@@ -59,9 +60,9 @@ from volta.numpy.polynomials import (
 )  # fmt: skip
 from volta.numpy.powers import float_power, pow, power
 from volta.numpy.reductions import (
-    all, amax, amin, any, argmax, argmin, average, count_nonzero, cumprod, cumsum, cumulative_prod, cumulative_sum,
-    max, mean, min, prod, ptp, std, sum, var,
-)
+    all, amax, amin, any, argmax, argmin, average, count_nonzero, max, mean, min, prod, ptp, std, sum, var,
+)  # fmt: skip
+from volta.numpy.scans import cumprod, cumsum, cumulative_prod, cumulative_sum
 from volta.numpy.sets import (
     intersect1d, isin, setdiff1d, setxor1d, union1d, unique, unique_all, unique_counts, unique_inverse,
     unique_values,
@@ -76,8 +77,7 @@ from volta.numpy.smooth import hypot, i0, logaddexp, logaddexp2, sinc
 from volta.numpy.sorting import argpartition, argsort, bincount, digitize, lexsort, partition, searchsorted, sort
 from volta.numpy.statistics import corrcoef, cov, median, nanmedian, nanpercentile, nanquantile, percentile, quantile
 from volta.numpy.taking import (
-    argwhere, compress, delete, extract, flatnonzero, nonzero, put_along_axis, repeat, roll, take, take_along_axis,
-    where,
+    argwhere, compress, delete, extract, flatnonzero, nonzero, repeat, roll, take, where,
 )
 from volta.numpy.types import (
     bfloat16, bool, bool_, cdouble, character, complex128, complex64, complex_, complexfloating, csingle, double,

@@ -230,7 +230,8 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], defau
 def piecewise(x: ArrayLike, condlist: Sequence[ArrayLike], funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
     """Evaluate each function (or constant) of ``funclist`` on ``x`` where its condition holds; one more is the default.
 
-    Every function is evaluated everywhere and the result is selected, as tracing needs.
+    Where several conditions hold, the last one counts. Every function is evaluated everywhere and the result is
+    selected, as tracing needs.
     """
     if not isinstance(condlist, (list, tuple)):
         own = aval_of("piecewise", condlist)
@@ -245,7 +246,7 @@ def piecewise(x: ArrayLike, condlist: Sequence[ArrayLike], funclist: Sequence[An
     dtype = aval_of("piecewise", x).dtype
     values = [convert(f(x, *args, **kw) if callable(f) else f, dtype) for f in funclist]
     default = values.pop() if len(values) > len(condlist) else dtype.type(0)
-    return select(condlist, values, default)
+    return select(condlist[::-1], values[::-1], default)
 
 
 def clip(x: ArrayLike, min: Any = None, max: Any = None) -> Array:

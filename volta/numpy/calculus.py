@@ -27,8 +27,8 @@ from volta.numpy.promotion import (
     promote_floats,
     scalar_like,
 )
-from volta.numpy.reductions import cumsum
 from volta.numpy.reductions import sum as _sum
+from volta.numpy.scans import cumsum
 from volta.numpy.sorting import searchsorted
 from volta.ops import lax
 
@@ -48,6 +48,8 @@ def diff(
     a = as_value(a)
     if n < 0:
         raise ValueError(at_user_line(f"diff: the order must not be negative, got {n}"))
+    if n == 0:
+        return a  # nothing is put before and behind then
     axis = canonical_axis("diff", axis, a.ndim)
     parts = promote_dtypes("diff", *(part for part in (prepend, a, append) if part is not None))
     if len(parts) > 1:
@@ -129,19 +131,22 @@ def _slope(f: Array, axis: int, h: Any) -> Array:
 def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """The integral of ``y`` along ``axis`` by the trapezoidal rule, at the points ``x`` or at distance ``dx``.
 
+    Distances, and points that are no vector, broadcast against ``y``.
+
     >>> trapezoid(np.float32([1, 2, 3]))
     Array(4., dtype=float32)
     """
     y = promote_floats("trapezoid", y)[0]
-    axis = canonical_axis("trapezoid", axis, aval_of("trapezoid", y).ndim)
-    y = shaping.moveaxis(y, axis, -1)
-    pairs = binary.add(getitem(y, (..., slice(1, None))), getitem(y, (..., slice(None, -1))))
+    place, ndim = canonical_axis("trapezoid", axis, y.ndim), y.ndim
+    pairs = binary.add(_part(y, place, slice(1, None)), _part(y, place, slice(None, -1)))
     if x is not None:
         points = as_value(x)
-        points = points if points.ndim == 1 else shaping.moveaxis(points, axis, -1)
-        dx = binary.subtract(getitem(points, (..., slice(1, None))), getitem(points, (..., slice(None, -1))))
+        if points.ndim == 1:
+            dx = shaping.reshape(diff(points), (-1,) + (1,) * (ndim - 1 - place))
+        else:
+            dx = diff(points, axis=axis)
     areas = binary.multiply(pairs, dx)
-    return lax.mul(_sum(areas, -1), scalar_like(areas, 0.5))
+    return lax.mul(_sum(areas, axis), scalar_like(areas, 0.5))
 
 
 def unwrap(p: ArrayLike, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Array:
@@ -152,17 +157,21 @@ def unwrap(p: ArrayLike, discont: Any = None, axis: int = -1, period: Any = 2 * 
     >>> unwrap(np.float32([0, 5, 1]), period=6.0)
     Array([ 0., -1.,  1.], dtype=float32)
     """
-    p, full = promote_floats("unwrap", p, period)
+    p, full = promote_dtypes("unwrap", p, period)
     axis = canonical_axis("unwrap", axis, aval_of("unwrap", p).ndim)
     full = convert(full, p.dtype)
-    half = binary.divide(full, 2)
+    whole = dtypes.is_integer(p.dtype)
+    half = division.floor_divide(full, 2) if whole else binary.divide(full, 2)
     step = diff(p, axis=axis)
     near = binary.subtract(division.remainder(binary.add(step, half), full), half)
     up = binary.logical_and(binary.equal(near, lax.neg(half)), binary.greater(step, 0))
+    up = binary.logical_and(up, binary.equal(division.remainder(full, 2), 0)) if whole else up  # else half is below it
     near = binary.where_three(up, half, near)
     fix = binary.subtract(near, step)
-    least = half if discont is None else binary.maximum(half, convert(discont, p.dtype))
-    fix = binary.where_three(binary.less(lax.abs(step), least), p.dtype.type(0), fix)
+    jump = binary.less(binary.multiply(lax.abs(step), 2), full)  # less than half a period: no jump
+    if discont is not None:
+        jump = binary.logical_or(jump, binary.less(lax.abs(step), discont))
+    fix = binary.where_three(jump, p.dtype.type(0), fix)
     return lax.concatenate(
         [_part(p, axis, slice(0, 1)), lax.add(_part(p, axis, slice(1, None)), cumsum(fix, axis))], axis
     )

@@ -18,11 +18,20 @@ from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.numpy import binary, complexes, shaping
 from volta.numpy.promotion import aval_of, canonical_axis, promote_dtypes, promote_floats
+from volta.numpy.reductions import any as _any
 from volta.numpy.reductions import sum as _sum
 from volta.ops import lax
 
 Labels = Sequence[Any]
 Axes = tuple[int, ...]
+
+
+def summed(x: Array, axes: Sequence[int]) -> Array:
+    """The sum over axes in the operand's own dtype, as products need it; of booleans it is whether one is True."""
+    if not axes:
+        return x
+    own = get_aval(x).dtype
+    return _any(x, tuple(axes)) if own == dtypes.bool_ else _sum(x, tuple(axes), dtype=own)
 
 
 def contract(
@@ -33,7 +42,7 @@ def contract(
     Labels in both operands and in ``out`` are batch axes. A label of one operand that ``out`` lacks is summed first.
     """
     paired = _pair(tuple(xs), tuple(ys), tuple(out))
-    x, y = (_sum(v, lonely) if lonely else v for v, lonely in zip((x, y), paired.lonely, strict=True))
+    x, y = (summed(v, lonely) for v, lonely in zip((x, y), paired.lonely, strict=True))
     if get_aval(x).dtype == dtypes.bool_:
         x, y = (lax.convert_element_type(v, dtypes.int32) for v in (x, y))
         result = lax.dot_general(x, y, paired.numbers, precision, preferred_element_type)
@@ -219,10 +228,12 @@ def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Vectors times matrices: shapes (…, K) and (…, K, N) give (…, N); leading axes broadcast.
 
+    Of a complex vector the conjugates are taken, as by :func:`vecdot`.
+
     >>> volta.numpy.vecmat(volta.numpy.ones(2), volta.numpy.ones((2, 3)))
     Array([2., 2., 2.], dtype=float32)
     """
-    return shaping.squeeze(matmul(shaping.expand_dims(x1, -2), x2), -2)
+    return shaping.squeeze(matmul(shaping.expand_dims(complexes.conjugate(x1), -2), x2), -2)
 
 
 def inner(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None) -> Array:

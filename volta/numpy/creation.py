@@ -307,7 +307,9 @@ def linspace(
     out = lying(convert(out, out_dtype), device)
     if not retstep:
         return out
-    return out, lax.div(lax.sub(stop, start), work.type(intervals if intervals > 0 else math.nan))
+    if intervals <= 0:
+        return out, as_value(work.type(math.nan))
+    return out, lax.div(lax.sub(stop, start), work.type(intervals))
 
 
 @standard

@@ -15,8 +15,8 @@ from volta.core.source import at_user_line
 from volta.numpy import binary, division, shaping
 from volta.numpy.creation import asarray
 from volta.numpy.promotion import as_value, aval_of, canonical_axis, convert, promote_dtypes
-from volta.numpy.reductions import cumsum
 from volta.numpy.reductions import sum as _sum
+from volta.numpy.scans import cumsum
 from volta.numpy.taking import normal_indices, take
 from volta.numpy.ufuncs import to_bool
 from volta.ops import lax

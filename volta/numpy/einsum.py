@@ -10,10 +10,9 @@ from volta.core.array import Array
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import shaping
-from volta.numpy.contractions import contract
+from volta.numpy.contractions import contract, summed
 from volta.numpy.matrices import diagonal
 from volta.numpy.promotion import aval_of, promote_dtypes
-from volta.numpy.reductions import sum as _sum
 from volta.ops import lax
 
 
@@ -55,7 +54,7 @@ def einsum(
     items = _reduce_pairs(items, out, terms, sizes, optimize, precision, preferred_element_type)
     x, term = items[0]
     lonely = tuple(i for i, v in enumerate(term) if v not in out)
-    x = _sum(x, lonely) if lonely else x
+    x = summed(x, lonely)
     term = "".join(v for v in term if v in out)
     # an index whose operands all had size 1 at its place was dropped: it comes back here
     shape = tuple(sizes[v] for v in out)

@@ -124,18 +124,33 @@ def ix_(*args: ArrayLike) -> tuple[Array, ...]:
 
 
 def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
-    """The coordinates, one array an axis, of positions in the flat array of ``shape``."""
+    """The coordinates, one array an axis, of positions in the flat array of ``shape``, in the dtype of ``indices``.
+
+    Negative positions count from the end; those out of bounds are clipped.
+
+    >>> unravel_index(np.int8([5, -1]), (2, 3))
+    (Array([1, 1], dtype=int8), Array([2, 2], dtype=int8))
+
+    Raises:
+        DTypeError: the indices are no integers.
+    """
     sizes = as_shape("unravel_index", shape)
-    flat = convert(as_value(indices), dtypes.int64 if math.prod(sizes) > 2**31 - 1 else dtypes.int32)
+    indices, size = as_value(indices), math.prod(sizes)
+    own = indices.dtype
+    if not dtypes.is_integer(own):
+        raise DTypeError(at_user_line(f"unravel_index: indices must be integers, not {own}"))
+    flat = binary.clip(as_positions(indices, size), -size, size - 1)
     out = []
     for n in reversed(sizes):
-        out.append(division.remainder(flat, n))
+        out.append(convert(division.remainder(flat, n), own))
         flat = division.floor_divide(flat, n)
     return tuple(reversed(out))
 
 
-def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Any, mode: str = "clip", order: str = "C") -> Array:
-    """The positions in the flat array of shape ``dims`` of elements given by their coordinates.
+def ravel_multi_index(
+    multi_index: Sequence[ArrayLike], dims: Any, mode: str = "clip", order: str = "C", *, dtype: Any = None
+) -> Array:
+    """The positions in the flat array of shape ``dims`` of elements given by their coordinates; ``dtype``: theirs.
 
     Coordinates out of bounds are clipped, or go around with mode 'wrap'. With 'raise' they are an error, which is not
     possible while tracing.
@@ -158,7 +173,7 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Any, mode: str = "
     for index, n in pairs if order == "C" else reversed(pairs):
         index = wrapped_positions(index, n) if mode == "wrap" else binary.clip(as_positions(index, n), 0, n - 1)
         out = binary.add(binary.multiply(out, n), index)
-    return as_value(out)
+    return as_value(out) if dtype is None else convert(out, dtypes.canonicalize(dtype))
 
 
 # -- NumPy's index objects ---------------------------------------------------------------------------------------------
@@ -209,7 +224,7 @@ class _Concatenator:
             try:
                 given = [int(v) for v in items.pop(0).split(",")]
             except ValueError:
-                raise DTypeError(at_user_line(f"{self._name}: the directive must be up to three ints")) from None
+                raise ValueError(at_user_line(f"{self._name}: the directive must be up to three ints")) from None
             axis, ndmin, trans1d = (*given, *(axis, ndmin, trans1d)[len(given) :])
         parts = []
         for item in items:

@@ -17,8 +17,6 @@ from volta.numpy.reductions import (
     all,
     argmax,
     argmin,
-    cumprod,
-    cumsum,
     max,
     mean,
     min,
@@ -27,6 +25,7 @@ from volta.numpy.reductions import (
     sum,
     var,
 )
+from volta.numpy.scans import cumprod, cumsum
 from volta.numpy.ufuncs import isnan
 from volta.ops import lax
 
@@ -94,17 +93,31 @@ def nanmean(a: ArrayLike, axis: Axis = None, dtype: Any = None, *, keepdims: boo
 
 
 def nanvar(
-    a: ArrayLike, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
+    a: ArrayLike,
+    axis: Axis = None,
+    dtype: Any = None,
+    *,
+    ddof: int = 0,
+    keepdims: bool = False,
+    where: Any = None,
+    mean: ArrayLike | None = None,
 ) -> Array:
     """:func:`var` of the elements that are not NaN."""
-    return var(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=_not_nan(a, where))
+    return var(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=_not_nan(a, where), mean=mean)
 
 
 def nanstd(
-    a: ArrayLike, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
+    a: ArrayLike,
+    axis: Axis = None,
+    dtype: Any = None,
+    *,
+    ddof: int = 0,
+    keepdims: bool = False,
+    where: Any = None,
+    mean: ArrayLike | None = None,
 ) -> Array:
     """:func:`std` of the elements that are not NaN."""
-    return std(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=_not_nan(a, where))
+    return std(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=_not_nan(a, where), mean=mean)
 
 
 def nanargmax(a: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Array:

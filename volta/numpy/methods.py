@@ -26,6 +26,7 @@ from volta.numpy import (
     placing,
     powers,
     reductions,
+    scans,
     shaping,
     sorting,
     taking,
@@ -245,8 +246,8 @@ METHODS_WITH_OUT: dict[str, Callable[..., Any]] = {
     "argmin": reductions.argmin,
     "all": reductions.all,
     "any": reductions.any,
-    "cumsum": reductions.cumsum,
-    "cumprod": reductions.cumprod,
+    "cumsum": scans.cumsum,
+    "cumprod": scans.cumprod,
 }
 
 _PROPERTIES: dict[str, Callable[[Any], Any]] = {

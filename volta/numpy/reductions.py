@@ -1,4 +1,4 @@
-"""Reductions: sums, products, extremes, means, logic and counting along axes, and scans.
+"""Reductions: sums, products, extremes, means, logic and counting along axes.
 
 Several axes reduce as one row-major sequence; the order of a sum depends on its length alone (the bit contract's SUM).
 """
@@ -25,6 +25,7 @@ from volta.numpy.promotion import (
     canonical_axis,
     common_dtype,
     convert,
+    scalar_like,
 )
 from volta.numpy.smooth import root_of_squares, square_of_size
 from volta.numpy.ufuncs import to_bool
@@ -52,11 +53,18 @@ def _masked(name: str, x: Array, where: Any, neutral: Any) -> Array:
     return lax.select_n(mask, convert(neutral, aval.dtype), x)
 
 
-def _sum_dtype(dtype: np.dtype) -> np.dtype:
+def sum_dtype(dtype: np.dtype) -> np.dtype:
     """Small integers and booleans are summed as (u)int32."""
     if dtype == dtypes.bool_ or (dtypes.is_signed(dtype) and dtype.itemsize < 4):
         return dtypes.int32
     return dtypes.uint32 if dtypes.is_unsigned(dtype) and dtype.itemsize < 4 else dtype
+
+
+def _total_dtype(name: str, x: Array, dtype: Any, promote_integers: bool) -> np.dtype:
+    own = aval_of(name, x).dtype
+    if dtype is not None:
+        return dtypes.canonicalize(dtype)
+    return sum_dtype(own) if promote_integers or own == dtypes.bool_ else own
 
 
 def _reduce(
@@ -81,15 +89,15 @@ def sum(
     keepdims: bool = False,
     initial: Any = None,
     where: Any = None,
+    promote_integers: bool = True,
 ) -> Array:
-    """Sum over ``axis`` (None: all). Booleans and small integers are summed as 32-bit integers; float16 and bfloat16
-    are added up in float32 and rounded once.
+    """Sum over ``axis`` (None: all). Booleans and small integers are summed as 32-bit integers, without
+    ``promote_integers`` in their own dtype; float16 and bfloat16 are added up in float32 and rounded once.
 
     >>> volta.numpy.sum(volta.numpy.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
     Array([4., 6.], dtype=float32)
     """
-    own = aval_of("sum", a).dtype
-    a = convert(a, dtypes.canonicalize(dtype) if dtype is not None else _sum_dtype(own))
+    a = convert(a, _total_dtype("sum", a, dtype, promote_integers))
     out = _reduce("sum", lax.reduce_sum, _masked("sum", a, where, 0), axis, keepdims)
     return out if initial is None else lax.add(out, convert(initial, get_aval(out).dtype))
 
@@ -102,10 +110,11 @@ def prod(
     keepdims: bool = False,
     initial: Any = None,
     where: Any = None,
+    promote_integers: bool = True,
 ) -> Array:
-    """Product over ``axis`` (None: all). Booleans and small integers are multiplied as 32-bit integers."""
-    own = aval_of("prod", a).dtype
-    a = convert(a, dtypes.canonicalize(dtype) if dtype is not None else _sum_dtype(own))
+    """Product over ``axis`` (None: all). Booleans and small integers are multiplied as 32-bit integers, without
+    ``promote_integers`` small integers in their own dtype."""
+    a = convert(a, _total_dtype("prod", a, dtype, promote_integers))
     out = _reduce("prod", lax.reduce_prod, _masked("prod", a, where, 1), axis, keepdims)
     return out if initial is None else lax.mul(out, convert(initial, get_aval(out).dtype))
 
@@ -263,7 +272,7 @@ def var(
     correction: float | None = None,
 ) -> Array:
     """Variance in two passes: the mean, then SUM(d*d) / (n - ddof) of the distances d from it; of complex numbers the
-    squares of their sizes, which are real.
+    squares of their sizes, which are real. NaN where ``ddof`` leaves no element to divide by.
 
     ``mean`` is the mean where it is known, with the reduced axes as 1; ``correction`` another name of ``ddof``.
 
@@ -278,7 +287,12 @@ def var(
     d = lax.sub(a, broadcast_array(center, get_aval(a).shape)) if get_aval(center).shape else lax.sub(a, center)
     count = _count("var", get_aval(a).shape, axes, keepdims, where)
     total = sum(square_of_size(d), axes, keepdims=keepdims, where=where)
-    return convert(_divide(total, _less(count, ddof, correction)), dtypes.part_dtype(out))
+    rest = _less(count, ddof, correction)
+    if not isinstance(rest, Array):
+        return convert(_divide(total, rest if rest > 0 else math.nan), dtypes.part_dtype(out))
+    square = _divide(total, rest)
+    square = lax.select_n(lax.gt(rest, rest.dtype.type(0)), scalar_like(square, math.nan), square)
+    return convert(square, dtypes.part_dtype(out))
 
 
 def std(
@@ -301,8 +315,8 @@ def std(
 def average(
     a: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, returned: bool = False, keepdims: bool = False
 ) -> Any:
-    """The mean weighted by ``weights`` (the shape of ``a``, or 1-d along one ``axis``); with ``returned`` the sum of
-    the weights as well.
+    """The mean weighted by ``weights`` (the shape of ``a``, or that of its axes ``axis`` in their order); with
+    ``returned`` the sum of the weights as well.
 
     >>> average(np.float32([1, 4]), weights=np.float32([2, 1]))
     Array(2., dtype=float32)
@@ -316,78 +330,19 @@ def average(
         return out, as_value(lax.full(get_aval(out).shape, count, get_aval(out).dtype))
     shape, wshape = aval_of("average", a).shape, aval_of("average", weights).shape
     if wshape != shape:
-        if (
-            not isinstance(axis, int)
-            or len(wshape) != 1
-            or wshape[0] != shape[canonical_axis("average", axis, len(shape))]
-        ):
+        named = () if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
+        places = [canonical_axis("average", a, len(shape)) for a in named]
+        if wshape != tuple(shape[i] for i in places):
             raise ShapeError(
                 at_user_line(
                     f"average: weights of shape {wshape} do not fit an operand of shape {shape} at axis {axis}"
                 )
             )
-        place = canonical_axis("average", axis, len(shape))
-        weights = lax.broadcast_in_dim(weights, shape, (place,))
+        order = tuple(sorted(range(len(places)), key=places.__getitem__))
+        weights = lax.transpose(weights, order) if len(order) > 1 else weights
+        weights = lax.broadcast_in_dim(weights, shape, tuple(sorted(places)))
     dtype = dtypes.to_float(common_dtype("average", a, weights)[0])
     a, weights = convert(a, dtype), convert(weights, dtype)
     total = sum(weights, axis, keepdims=keepdims)
     out = lax.div(sum(lax.mul(a, weights), axis, keepdims=keepdims), total)
     return (out, total) if returned else out
-
-
-# -- scans -------------------------------------------------------------------------------------------------------------
-
-
-def _scan(name: str, primitive: Any, x: Array, axis: int | None, dtype: Any) -> Array:
-    own = aval_of(name, x)
-    kept = dtypes.DEFAULT_INT if own.dtype == dtypes.bool_ else own.dtype
-    x = convert(x, kept if dtype is None else dtypes.canonicalize(dtype))
-    if axis is None:
-        return primitive(x if own.ndim == 1 else lax.reshape(x, (own.size,)), 0)
-    return primitive(x, canonical_axis(name, axis, own.ndim))
-
-
-def cumsum(a: ArrayLike, axis: int | None = None, dtype: Any = None) -> Array:
-    """Running sums along ``axis`` (None: of the flat array), in the dtype of ``a`` (int32 for booleans)."""
-    return _scan("cumsum", lax.cumsum, a, axis, dtype)
-
-
-def cumprod(a: ArrayLike, axis: int | None = None, dtype: Any = None) -> Array:
-    """Running products along ``axis`` (None: of the flat array), in the dtype of ``a`` (int32 for booleans)."""
-    return _scan("cumprod", lax.cumprod, a, axis, dtype)
-
-
-def cumulative_sum(
-    x: ArrayLike, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
-) -> Array:
-    """:func:`cumsum` of the array API standard: ``axis`` may be left out for vectors only.
-
-    Small integers are added as 32-bit integers.
-
-    >>> cumulative_sum(np.int32([1, 2, 3]), include_initial=True)
-    Array([0, 1, 3, 6], dtype=int32)
-    """
-    return _cumulative("cumulative_sum", cumsum, 0, x, axis, dtype, include_initial)
-
-
-def cumulative_prod(
-    x: ArrayLike, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
-) -> Array:
-    """:func:`cumprod` of the array API standard: ``axis`` may be left out for vectors only.
-
-    >>> cumulative_prod(np.int32([1, 2, 3]), include_initial=True)
-    Array([1, 1, 2, 6], dtype=int32)
-    """
-    return _cumulative("cumulative_prod", cumprod, 1, x, axis, dtype, include_initial)
-
-
-def _cumulative(name: str, scan: Any, first: int, x: Array, axis: int | None, dtype: Any, initial: bool) -> Array:
-    shape = aval_of(name, x).shape
-    if axis is None and len(shape) != 1:
-        raise ShapeError(at_user_line(f"{name}: an array of shape {shape} needs an axis"))
-    axis = canonical_axis(name, 0 if axis is None else axis, len(shape))
-    out = scan(x, axis, _sum_dtype(aval_of(name, x).dtype) if dtype is None else dtype)
-    if not initial:
-        return out
-    ends = tuple((1, 0, 0) if i == axis else (0, 0, 0) for i in range(len(shape)))
-    return lax.pad(out, get_aval(out).dtype.type(first), ends)

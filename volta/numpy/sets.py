@@ -90,7 +90,10 @@ def _refuse_traced(name: str, *xs: Any) -> None:
 def _unique(flat: Array, wanted: Any, equal_nan: bool, size: int | None, fill_value: Any) -> list[Any]:
     if size is None:
         _refuse_traced("unique", flat)
-        size = int(np.unique(np.asarray(flat), equal_nan=equal_nan).size)
+        known = np.asarray(flat)
+        if flat.dtype == dtypes.bfloat16:  # whose NaNs NumPy does not know
+            known = known.astype(np.float32)
+        size = int(np.unique(known, equal_nan=equal_nan).size)
     n, dtype = flat.shape[0], flat.dtype
     if n == 0:
         none = lax.full((size,), 0, dtypes.int32)

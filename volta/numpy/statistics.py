@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from typing import Any
 
@@ -13,6 +14,7 @@ from volta.core.constants import constant
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
+from volta.numpy.along import take_along_axis
 from volta.numpy.creation import asarray
 from volta.numpy.promotion import (
     NUMBERS,
@@ -27,11 +29,11 @@ from volta.numpy.promotion import (
 )
 from volta.numpy.reductions import all as _all
 from volta.numpy.reductions import any as _any
-from volta.numpy.reductions import average, cumsum
+from volta.numpy.reductions import average
 from volta.numpy.reductions import sum as _sum
+from volta.numpy.scans import cumsum
 from volta.numpy.smooth import blend
 from volta.numpy.sorting import sort
-from volta.numpy.taking import take_along_axis
 from volta.numpy.ufuncs import astype, isnan
 from volta.ops import lax
 
@@ -291,17 +293,20 @@ def cov(
     ddof: int | None = None,
     fweights: ArrayLike | None = None,
     aweights: ArrayLike | None = None,
+    dtype: Any = None,
 ) -> Array:
     """The covariance matrix of the rows of ``m`` and of ``y`` (of their columns when ``rowvar`` is False).
 
     It is divided by n - 1, by n with ``bias``, or by n - ``ddof``. ``fweights`` say how often an observation counts,
-    ``aweights`` how much.
+    ``aweights`` how much. ``dtype`` is that of the result, and of the computation.
 
     >>> cov(np.float32([[0, 1, 2], [2, 1, 0]]))
     Array([[ 1., -1.],
            [-1.,  1.]], dtype=float32)
     """
     operands = promote_floats("cov", m) if y is None else promote_floats("cov", m, y)
+    if dtype is not None:
+        operands = [convert(x, dtypes.canonicalize(dtype)) for x in operands]
     if any(aval_of("cov", x).ndim > 2 for x in operands):
         raise ShapeError(at_user_line("cov: observations must be a vector or a matrix"))
     rows = [_rows(x, rowvar) for x in operands]
@@ -319,7 +324,7 @@ def cov(
     d = binary.subtract(x, shaping.expand_dims(center, 1))
     divisor: Any
     if w is None:
-        weighted, divisor = d, x.dtype.type(n - ddof)
+        weighted, divisor = d, x.dtype.type(builtins.max(n - ddof, 0))
     else:
         weighted, total = binary.multiply(d, w), _sum(w)
         if aweights is None or ddof == 0:
@@ -327,18 +332,19 @@ def cov(
         else:
             share = lax.div(_sum(lax.mul(w, convert(as_value(aweights), x.dtype))), total)
             divisor = lax.sub(total, lax.mul(share, scalar_like(total, float(ddof))))
+    divisor = divisor if w is None else binary.maximum(divisor, 0)  # as NumPy: no freedom left divides by 0
     out = lax.div(lax.dot_general(weighted, d, (((1,), (1,)), ((), ()))), divisor)
     return shaping.squeeze(out) if out.shape == (1, 1) else out
 
 
-def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True) -> Array:
-    """The matrix of correlation coefficients of the rows of ``x`` and of ``y``, within [-1, 1].
+def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, dtype: Any = None) -> Array:
+    """The matrix of correlation coefficients of the rows of ``x`` and of ``y``, within [-1, 1]; ``dtype``: its own.
 
     >>> corrcoef(np.float32([[0, 1, 2], [4, 2, 0]]))
     Array([[ 1., -1.],
            [-1.,  1.]], dtype=float32)
     """
-    c = cov(x, y, rowvar)
+    c = cov(x, y, rowvar, dtype=dtype)
     if not aval_of("corrcoef", c).shape:
         return lax.div(c, c)
     n = c.shape[0]

@@ -1,4 +1,4 @@
-"""Choosing elements by position or by condition: take, take_along_axis, where, nonzero, repeat."""
+"""Choosing elements by position or by condition: take, where, nonzero, repeat."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from volta.numpy.promotion import (
     as_value,
     aval_of,
     broadcast_array,
-    broadcast_shapes_of,
     canonical_axis,
     convert,
 )
-from volta.numpy.reductions import cumsum
 from volta.numpy.reductions import sum as _sum
+from volta.numpy.scans import cumsum
 from volta.numpy.ufuncs import to_bool
 from volta.ops import lax
 from volta.trace.tracer import setting_of
@@ -32,7 +31,7 @@ from volta.trace.tracer import setting_of
 _MODES = {None: "fill", "fill": "fill", "clip": "clip", "wrap": "clip"}
 
 
-def _take_mode(name: str, mode: str | None) -> str:
+def take_mode(name: str, mode: str | None) -> str:
     if mode not in _MODES:
         raise ValueError(at_user_line(f"{name}: mode must be 'fill' (the default), 'clip' or 'wrap', not {mode!r}"))
     return _MODES[mode]
@@ -58,7 +57,7 @@ def normal_indices(name: str, indices: Any, size: int, mode: str | None) -> Any:
     return lax.select_n(lax.lt(index, index.dtype.type(0)), index, lax.add(index, index.dtype.type(size)))
 
 
-def _filled(name: str, taken: Array, inside: Any, fill_value: Any) -> Array:
+def filled(name: str, taken: Array, inside: Any, fill_value: Any) -> Array:
     if fill_value is None:
         return taken
     shape = aval_of(name, taken).shape
@@ -93,7 +92,7 @@ def take(
     index = normal_indices("take", indices, n, mode)
     if n == 0 and np.prod(aval_of("take", index).shape):
         raise ShapeError(at_user_line(f"take: axis {axis} of shape {a.shape} is empty"))
-    taken = lax.gather(a, [index], axes=(axis,), mode=_take_mode("take", mode))
+    taken = lax.gather(a, [index], axes=(axis,), mode=take_mode("take", mode))
     k = aval_of("take", index).ndim
     order = tuple(range(k, k + axis)) + tuple(range(k)) + tuple(range(k + axis, taken.ndim))
     taken = shaping.transpose(taken, order)
@@ -101,72 +100,7 @@ def take(
         return taken
     inside = binary.logical_and(binary.greater_equal(index, 0), binary.less(index, n))
     inside = lax.broadcast_in_dim(inside, taken.shape, tuple(range(axis, axis + k)))
-    return _filled("take", taken, inside, fill_value)
-
-
-def _along(name: str, a: Array, indices: Array, axis: int | None, mode: str | None) -> tuple[Array, Array, int]:
-    """``a`` and ``indices`` with ``axis`` last and the other axes equal, as one batch; and the axis."""
-    a = as_value(a)
-    if axis is None:
-        a, axis = shaping.ravel(a), 0
-        indices = shaping.ravel(indices)
-    ia = aval_of(name, indices)
-    if ia.ndim != a.ndim:
-        raise ShapeError(
-            at_user_line(f"{name}: indices of shape {ia.shape} need as many dimensions as the array, {a.shape}")
-        )
-    axis = canonical_axis(name, axis, a.ndim)
-    index = normal_indices(name, indices, a.shape[axis], mode)
-    a, index = shaping.moveaxis(a, axis, -1), shaping.moveaxis(index, axis, -1)
-    batch = broadcast_shapes_of(name, [a.shape[:-1], index.shape[:-1]])
-    return (
-        broadcast_array(a, (*batch, a.shape[-1])),
-        broadcast_array(index, (*batch, index.shape[-1])),
-        axis,
-    )
-
-
-def take_along_axis(
-    arr: ArrayLike, indices: ArrayLike, axis: int | None = -1, mode: str | None = None, fill_value: Any = None
-) -> Array:
-    """For each place of ``indices`` the element of ``arr`` at that index along ``axis``, other coordinates equal.
-
-    Other axes broadcast. Out of bounds: NaN (integers: the smallest value), or by ``mode`` as in :func:`take`.
-    """
-    arr, index, axis = _along("take_along_axis", arr, indices, axis, mode)
-    nb = arr.ndim - 1
-    taken = lax.gather(arr, [index], axes=(nb,), batch_dims=nb, mode=_take_mode("take_along_axis", mode))
-    if fill_value is not None and mode not in ("clip", "wrap"):
-        inside = binary.logical_and(binary.greater_equal(index, 0), binary.less(index, arr.shape[-1]))
-        taken = _filled("take_along_axis", taken, inside, fill_value)
-    return shaping.moveaxis(taken, -1, axis)
-
-
-def put_along_axis(
-    arr: ArrayLike,
-    indices: ArrayLike,
-    values: ArrayLike,
-    axis: int | None,
-    inplace: bool = True,
-    *,
-    mode: str | None = None,
-) -> Array:
-    """A copy of ``arr`` with ``values`` at ``indices`` along ``axis``. Arrays are immutable: pass ``inplace=False``."""
-    if inplace:
-        raise ValueError(
-            at_user_line("put_along_axis: arrays are immutable; pass inplace=False and use the returned array")
-        )
-    original = aval_of("put_along_axis", arr).shape
-    moved, index, place = _along("put_along_axis", arr, indices, axis, mode)
-    values = convert(values, moved.dtype)
-    if aval_of("put_along_axis", values).ndim == moved.ndim:
-        values = shaping.moveaxis(values, place, -1)
-    nb = moved.ndim - 1
-    values = shaping.broadcast_to(values, index.shape)
-    out = lax.scatter(
-        moved, values, [index], axes=(nb,), batch_dims=nb, mode="clip" if mode == "clip" else "drop", op="set"
-    )
-    return shaping.reshape(shaping.moveaxis(out, -1, place), original)
+    return filled("take", taken, inside, fill_value)
 
 
 # -- by condition ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 
 from volta.core.array import Array
 from volta.core.source import at_user_line
-from volta.numpy import binary, division, elementwise, powers, reductions, smooth
+from volta.numpy import binary, division, elementwise, powers, reductions, scans, smooth
 from volta.numpy.creation import asarray
 from volta.numpy.promotion import canonical_axis
 from volta.ops import lax
@@ -58,8 +58,8 @@ _REDUCE: dict[Callable[..., Any], Callable[..., Any]] = {
     binary.logical_or: reductions.any,
 }
 _ACCUMULATE: dict[Callable[..., Any], Callable[..., Any]] = {
-    binary.add: reductions.cumsum,
-    binary.multiply: reductions.cumprod,
+    binary.add: scans.cumsum,
+    binary.multiply: scans.cumprod,
     binary.maximum: lax.cummax,
     binary.minimum: lax.cummin,
 }

@@ -12,12 +12,12 @@ from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import binary, linalg, reductions, ufuncs
+from volta.numpy.along import take_along_axis
 from volta.numpy.contractions import matmul
 from volta.numpy.creation import full
 from volta.numpy.promotion import as_value, canonical_axis, promote_floats
 from volta.numpy.shaping import expand_dims, moveaxis, ravel
 from volta.numpy.statistics import cov
-from volta.numpy.taking import take_along_axis
 from volta.ops import lax
 from volta.random.distributions import choice
 from volta.random.keys import split
