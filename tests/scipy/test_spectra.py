@@ -86,13 +86,11 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="welch|csd: needs 1 <= nperseg, noverlap < nperseg <= nfft"):
         signal.welch(REAL, nperseg=8, noverlap=8)
     with pytest.raises(ValueError, match="stft: the boundary must be None or one of zeros"):
-        signal.stft(REAL, boundary="odd")
-    with pytest.raises(ValueError, match="csd: detrend must be 'constant' or False"):
-        signal.welch(REAL, detrend="linear")
+        signal.stft(REAL, boundary="periodic")
+    with pytest.raises(ValueError, match="csd: detrend must be 'constant', 'linear'"):
+        signal.welch(REAL, detrend="cubic")
     with pytest.raises(ValueError, match="csd: scaling is 'density' or 'spectrum'"):
-        signal.csd(REAL, REAL, average="median")
-    with pytest.raises(ShapeError, match="csd: the signals have 150 and 9 elements"):
-        signal.csd(REAL, REAL[:, :9])
+        signal.csd(REAL, REAL, average="mode")
     with pytest.raises(ShapeError, match="istft: needs an axis of frequencies and one of times"):
         signal.istft(COMPLEX[0])
     with pytest.raises(ValueError, match="fftconvolve: the mode must be"):

@@ -45,12 +45,17 @@ def constant(value: Any, dtype: Any = dtypes.DEFAULT_FLOAT) -> Initializer:
     return init
 
 
+def _times(x: Array, factor: Any) -> Array:
+    """In the dtype that was asked for, whatever that of the factor is."""
+    return vnp.multiply(x, vnp.asarray(factor, x.dtype))
+
+
 def uniform(scale: Any = 1e-2, dtype: Any = dtypes.DEFAULT_FLOAT) -> Initializer:
     """Uniform in [0, scale)."""
 
     @standard
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
-        return vnp.multiply(random.uniform(key, shape, dtype), scale)
+        return _times(random.uniform(key, shape, dtype), scale)
 
     return init
 
@@ -60,7 +65,7 @@ def normal(stddev: Any = 1e-2, dtype: Any = dtypes.DEFAULT_FLOAT) -> Initializer
 
     @standard
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
-        return vnp.multiply(random.normal(key, shape, dtype), stddev)
+        return _times(random.normal(key, shape, dtype), stddev)
 
     return init
 
@@ -72,7 +77,7 @@ def truncated_normal(
 
     @standard
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
-        return vnp.multiply(random.truncated_normal(key, lower, upper, shape, dtype), stddev)
+        return _times(random.truncated_normal(key, lower, upper, shape, dtype), stddev)
 
     return init
 

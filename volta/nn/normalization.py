@@ -37,14 +37,15 @@ def _mean(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def log_softmax(x: ArrayLike, axis: Axis = -1, where: Any = None) -> Array:
-    """x - max(x) - log(SUM(exp(x - max(x)))) over ``axis``."""
+    """x - max(x) - log(SUM(exp(x - max(x)))) over ``axis``; -inf of what ``where`` leaves out."""
     x = promote_floats("log_softmax", x)[0]
     axes = axes_of("log_softmax", x, axis)
     if where is not None:
         x = vnp.where(where, x, scalar_like(x, -math.inf))
     shifted = lax.sub(x, spread(top_of(x, axes), x, axes))
     total = lax.log(sum_over(lax.exp(shifted), axes))
-    return lax.sub(shifted, spread(total, shifted, axes))
+    out = lax.sub(shifted, spread(total, shifted, axes))
+    return out if where is None else vnp.where(where, out, scalar_like(out, -math.inf))
 
 
 @overload

@@ -42,14 +42,17 @@ def pad(
 
     ``mode``: 'constant' (with ``constant_values``), 'edge', 'reflect', 'symmetric', 'wrap', 'empty' (zeros),
     'linear_ramp' (to ``end_values``), or 'maximum', 'minimum', 'mean', 'median' (of the ``stat_length`` nearest).
+    With ``reflect_type='odd'`` what 'reflect' and 'symmetric' put there is twice the end less what is reflected.
 
     >>> pad(np.int32([1, 2]), (1, 2), mode="edge")
     Array([1, 1, 2, 2, 2], dtype=int32)
     """
     if callable(mode):
         return _by_function(as_value(array), pad_width, mode, kwargs)
-    if kwargs or reflect_type != "even":
-        raise NotImplementedError(at_user_line(f"pad: unknown settings {list(kwargs) or 'reflect_type'}"))
+    if kwargs:
+        raise ValueError(at_user_line(f"pad: unknown settings {list(kwargs)}"))
+    if reflect_type not in ("even", "odd"):
+        raise ValueError(at_user_line(f"pad: reflect_type must be 'even' or 'odd', not {reflect_type!r}"))
     x = as_value(array)
     widths = _pairs("pad_width", pad_width, x.ndim)
     if any(v < 0 for pair in widths for v in pair):
@@ -80,9 +83,31 @@ def pad(
         if low or high:
             if x.shape[axis] == 0:
                 raise ShapeError(at_user_line(f"pad: mode {mode!r} cannot lengthen the empty axis {axis} of {x.shape}"))
+            if reflect_type == "odd" and mode in ("reflect", "symmetric") and x.shape[axis] > (mode == "reflect"):
+                x = _turned(x, axis, low, high, int(mode == "reflect"))
+                continue
             # NumPy pads the positions; one gather then reads them
             places = np.pad(np.arange(x.shape[axis], dtype=np.int32), (low, high), mode=mode)  # type: ignore[call-overload]
             x = take(x, places, axis, mode="clip")
+    return x
+
+
+def _turned(x: Array, axis: int, low: int, high: int, skipped: int) -> Array:
+    """``x`` turned about its ends: twice the end less what lies as far inside, piece by piece."""
+    period = x.shape[axis] - skipped
+
+    def around(edge: Array, inside: Array) -> Array:
+        edge = shaping.broadcast_to(edge, inside.shape)
+        return lax.sub(lax.mul(edge, edge.dtype.type(2)), lax.rev(inside, (axis,)))
+
+    while low or high:
+        front, back = min(low, period), min(high, period)
+        parts, n = [x], x.shape[axis]
+        if front:
+            parts.insert(0, around(_cut(x, axis, 0, 1), _cut(x, axis, skipped, skipped + front)))
+        if back:
+            parts.append(around(_cut(x, axis, n - 1, n), _cut(x, axis, n - skipped - back, n - skipped)))
+        x, low, high = lax.concatenate(parts, axis), low - front, high - back
     return x
 
 

@@ -11,7 +11,8 @@ from volta.core.source import at_user_line
 from volta.numpy import binary
 from volta.numpy.promotion import promote_floats
 from volta.ops import lax
-from volta.scipy.series import in_float64, polynomial
+from volta.scipy.complex_gamma import is_complex, loggamma_of_complex
+from volta.scipy.series import in_complex128, in_float64, polynomial
 from volta.trace.composite import with_partials
 
 __all__ = ["beta", "betaln", "comb", "factorial", "gamma", "gammasgn", "loggamma", "multigammaln", "poch"]
@@ -26,7 +27,7 @@ def _odd(whole: Array) -> Array:
     return lax.ne(lax.sub(whole, lax.mul(lax.floor(lax.mul(whole, 0.5)), 2.0)), 0.0)
 
 
-def _pole(x: Array) -> Array:
+def is_pole(x: Array) -> Array:
     return lax.bitwise_and(lax.eq(x, lax.floor(x)), lax.le(x, 0.0))
 
 
@@ -38,6 +39,11 @@ def _gammasgn(x: Array) -> Array:
     negative_zero = lax.lt(lax.bitcast_convert_type(x, "int64"), 0)
     sign = lax.select(lax.bitwise_and(lax.eq(x, 0.0), negative_zero), -1.0, sign)
     return lax.select(lax.bitwise_or(pole, lax.eq(x, -math.inf)), math.nan, lax.add(sign, lax.zeros_like(x)))
+
+
+def gamma_sign(x: Array) -> Any:
+    """The sign of gamma, 1 at its poles."""
+    return lax.select(is_pole(x), 1.0, _gammasgn(x))
 
 
 @with_partials(lambda t, ans, x: lax.mul(t, lax.mul(ans, lax.digamma(x))))
@@ -73,11 +79,13 @@ def _large_gamma(x: Array, sign: Any) -> Any:
 
 
 def gamma(x: ArrayLike) -> Array:
-    """The gamma function: (x - 1)! of whole numbers; NaN at the poles below 0.
+    """The gamma function: (x - 1)! of whole numbers, also of complex ones; NaN at the poles below 0.
 
     >>> gamma(5.0).tolist()
     24.0
     """
+    if is_complex(x):
+        return in_complex128("gamma", lambda z: lax.exp(loggamma_of_complex(z)), x)
     return in_float64("gamma", _gamma, x)
 
 
@@ -98,9 +106,13 @@ def _loggamma(x: Array) -> Array:
 def loggamma(x: ArrayLike) -> Array:
     """The logarithm of :func:`gamma`; NaN below 0, where :func:`gammaln` has that of its size.
 
+    Of complex numbers the branch that is continuous but along the negative real axis, real above 0.
+
     >>> loggamma(1.0).tolist()
     0.0
     """
+    if is_complex(x):
+        return in_complex128("loggamma", loggamma_of_complex, x)
     return in_float64("loggamma", _loggamma, x)
 
 
@@ -159,7 +171,7 @@ def _poch_by_m(t: Array, ans: Array, z: Array, m: Array) -> Any:
 def _poch(z: Array, m: Array) -> Array:
     """At poles of both (1 - z - m)_m with the sign of -1 to the power m, by reflection; at one it is 0 or infinite."""
     end = lax.add(z, m)
-    above, below = _pole(end), _pole(z)
+    above, below = is_pole(end), is_pole(z)
     both = lax.bitwise_and(above, below)
     sign = lax.select(lax.bitwise_and(both, _odd(lax.round(m))), -1.0, 1.0)
     z, end = lax.select(both, lax.sub(1.0, end), z), lax.select(both, lax.sub(1.0, z), end)
@@ -191,7 +203,8 @@ def comb(N: ArrayLike, k: ArrayLike, *, exact: bool = False, repetition: bool = 
     if exact:
         raise NotImplementedError(at_user_line("comb: exact integers of any length are Python's math.comb"))
     if repetition:
-        return comb(binary.add(N, binary.subtract(k, 1)), k)
+        none = binary.logical_and(binary.equal(N, 0), binary.equal(k, 0))  # one way to take nothing from nothing
+        return comb(binary.where_three(none, 0, binary.add(N, binary.subtract(k, 1))), k)
     return in_float64("comb", _comb, N, k)
 
 
@@ -220,7 +233,7 @@ def _by_first(t: Array, ans: Array, a: Array, b: Array) -> Array:
 
 
 def _reflected(a: Array, b: Array, pole: Array, total: Array) -> Any:
-    turned = lax.bitwise_and(pole, lax.bitwise_and(_pole(total), lax.bitwise_not(_pole(b))))
+    turned = lax.bitwise_and(pole, lax.bitwise_and(is_pole(total), lax.bitwise_not(is_pole(b))))
     return lax.select(turned, lax.sub(1.0, total), a)
 
 
@@ -230,7 +243,7 @@ def log_of_beta(a: Array, b: Array) -> Array:
 
     A pole of ``a`` beside one of a + b is that of 1 - a - b, by reflection; poles of both make it infinite.
     """
-    total, poles = lax.add(a, b), (_pole(a), _pole(b))
+    total, poles = lax.add(a, b), (is_pole(a), is_pole(b))
     infinite = lax.bitwise_and(*poles)
     a, b = _reflected(a, b, poles[0], total), _reflected(b, a, poles[1], total)
     near = lax.sub(lax.add(lax.lgamma(a), lax.lgamma(b)), lax.lgamma(lax.add(a, b)))
@@ -265,8 +278,8 @@ def betaln(a: ArrayLike, b: ArrayLike) -> Array:
 def _sign_of_beta(a: Array, b: Array) -> Any:
     total = lax.add(a, b)
     sign = lax.mul(lax.mul(_gammasgn(a), _gammasgn(b)), _gammasgn(total))
-    poles = lax.bitwise_or(lax.bitwise_or(_pole(a), _pole(b)), _pole(total))
-    reflected = lax.bitwise_and(_pole(total), lax.bitwise_xor(_pole(a), _pole(b)))
+    poles = lax.bitwise_or(lax.bitwise_or(is_pole(a), is_pole(b)), is_pole(total))
+    reflected = lax.bitwise_and(is_pole(total), lax.bitwise_xor(is_pole(a), is_pole(b)))
     odd = lax.bitwise_and(reflected, _odd(lax.max(a, b)))
     return lax.select(odd, -1.0, lax.select(lax.bitwise_and(poles, lax.ne(sign, sign)), 1.0, sign))
 

@@ -259,13 +259,29 @@ def _slope_of_betainc(t: Array, ans: Array, a: Array, b: Array, x: Array) -> Arr
     return lax.mul(t, lax.select(inside, lax.exp(lax.sub(power, log_of_beta(a, b))), 0.0))
 
 
+def _proper(a: Array) -> Any:
+    return lax.bitwise_and(lax.gt(a, 0.0), lax.lt(a, math.inf))
+
+
+def _limits_of_betainc(a: Array, b: Array, x: Array) -> Any:
+    """Where a parameter is 0 or infinite, all of the beta distribution is at 0 or at 1; NaN elsewhere."""
+    at_zero = lax.bitwise_and(lax.bitwise_or(lax.eq(a, 0.0), lax.eq(b, math.inf)), lax.gt(b, 0.0))
+    at_zero = lax.bitwise_and(at_zero, lax.bitwise_and(lax.ge(a, 0.0), lax.lt(a, math.inf)))
+    at_one = lax.bitwise_and(lax.bitwise_or(lax.eq(b, 0.0), lax.eq(a, math.inf)), lax.gt(a, 0.0))
+    at_one = lax.bitwise_and(at_one, lax.bitwise_and(lax.ge(b, 0.0), lax.lt(b, math.inf)))
+    above = lax.select(lax.gt(x, 0.0), 1.0, 0.0)
+    whole = lax.select(lax.lt(x, 1.0), 0.0, 1.0)
+    limit = lax.select(at_zero, above, lax.select(at_one, whole, math.nan))
+    return lax.select(lax.bitwise_and(lax.ge(x, 0.0), lax.le(x, 1.0)), limit, math.nan)
+
+
 @with_partials(refuse_slope("betainc", "a"), refuse_slope("betainc", "b"), _slope_of_betainc)
 def _betainc(a: Array, b: Array, x: Array) -> Array:
     zero = lax.mul(lax.add(lax.add(a, b), x), 0.0)
-    positive = lax.bitwise_and(lax.gt(a, 0.0), lax.gt(b, 0.0))
+    positive = lax.bitwise_and(_proper(a), _proper(b))
     inside = lax.bitwise_and(positive, lax.bitwise_and(lax.gt(x, 0.0), lax.lt(x, 1.0)))
     known = lax.bitwise_and(positive, lax.bitwise_and(lax.ge(x, 0.0), lax.le(x, 1.0)))
-    edge = lax.select(known, lax.add(x, zero), math.nan)
+    edge = lax.select(known, lax.add(x, zero), _limits_of_betainc(a, b, x))
     a, b, x = (lax.select(inside, lax.add(v, zero), 0.5) for v in (a, b, x))
     turned = lax.gt(x, lax.div(lax.add(a, 1.0), lax.add(lax.add(a, b), 2.0)))
     other, above = lax.sub(1.0, x), excess(a, b, x)

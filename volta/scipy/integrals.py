@@ -161,7 +161,7 @@ def _sici(x: Array) -> tuple[Any, Any]:
     near, nan = lax.le(a, 4.0), lax.ne(x, x)
     si = lax.select(near, si, lax.select(lax.eq(a, math.inf), math.pi / 2, far_si))
     ci = lax.select(near, ci, lax.select(lax.eq(a, math.inf), 0.0, far_ci))
-    ci = lax.select(lax.eq(x, 0.0), -math.inf, lax.select(lax.lt(x, 0.0), math.nan, ci))
+    ci = lax.select(lax.eq(x, 0.0), -math.inf, lax.select(lax.eq(x, -math.inf), math.nan, ci))
     return lax.select(nan, x, odd(x, si)), lax.select(nan, x, ci)
 
 
@@ -181,7 +181,9 @@ def _ci(x: Array) -> Array:
 
 
 def sici(x: ArrayLike) -> tuple[Array, Array]:
-    """The integrals of sin(t) / t from 0, and of cos(t) / t from infinity, to ``x`` (the second NaN below 0).
+    """The integrals of sin(t) / t from 0, and of cos(t) / t from infinity, to ``x``.
+
+    Below 0 the second is its real part, which is that of -x, and NaN at -inf, as SciPy has it.
 
     >>> [round(v.item(), 4) for v in sici(1.0)]
     [0.9461, 0.3374]

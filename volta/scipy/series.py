@@ -11,7 +11,7 @@ from typing import Any
 
 from volta.core import dtypes
 from volta.core.array import Array
-from volta.core.errors import NotDifferentiableError
+from volta.core.errors import DTypeError, NotDifferentiableError
 from volta.core.source import at_user_line
 from volta.lax.loops import while_loop
 from volta.numpy.promotion import aval_of, convert, float_operands
@@ -24,10 +24,20 @@ def in_float64(name: str, function: Callable[..., Any], *operands: Any) -> Any:
     """``function`` of the operands in float64, its results rounded once to their common float dtype."""
     own = float_operands(name, *operands)
     aval = aval_of(name, own[0])
+    if dtypes.is_complex(aval.dtype):
+        raise DTypeError(
+            at_user_line(f"{name}: takes real numbers, not {aval.dtype}; take their real part where that is meant")
+        )
     out = function(*(convert(x, dtypes.float64) for x in own))
     if isinstance(out, tuple):
         return tuple(convert(y, aval.dtype, aval.weak_type) for y in out)
     return convert(out, aval.dtype, aval.weak_type)
+
+
+def in_complex128(name: str, function: Callable[..., Any], x: Any) -> Any:
+    """``function`` of a complex operand in complex128, rounded once to its dtype."""
+    aval = aval_of(name, x)
+    return convert(function(convert(x, dtypes.complex128)), aval.dtype, aval.weak_type)
 
 
 def chebyshev(x: Any, low: float, high: float, series: tuple[float, ...]) -> Any:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import volta.numpy as vnp
 from volta import lax
 from volta.core.absent import namespace as _namespace
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
-from volta.numpy.promotion import canonical_axis, promote_dtypes, promote_floats
+from volta.numpy.promotion import promote_dtypes
 from volta.scipy.spectra import csd, fftconvolve, istft, stft, welch
+from volta.scipy.trends import detrend
 
 __all__ = [
     "convolve", "convolve2d", "correlate", "correlate2d", "csd", "detrend", "fftconvolve", "istft", "stft", "welch",
@@ -53,6 +52,12 @@ def _convolved(name: str, x: Any, kernel: Any, mode: str, precision: Any) -> Arr
     return out
 
 
+def _by_transforms(name: str, method: str) -> bool:
+    if method not in ("auto", "direct", "fft"):
+        raise ValueError(at_user_line(f"{name}: the method must be 'auto', 'direct' or 'fft', not {method!r}"))
+    return method == "fft"
+
+
 def convolve(in1: ArrayLike, in2: ArrayLike, mode: str = "full", method: str = "auto", precision: Any = None) -> Array:
     """Two arrays convolved, in as many dimensions as both have.
 
@@ -60,18 +65,18 @@ def convolve(in1: ArrayLike, in2: ArrayLike, mode: str = "full", method: str = "
         in1: (n1, n2, …).
         in2: (m1, m2, …), as many axes.
         mode: 'full', 'same' (of ``in1``'s shape), or 'valid' (where both overlap wholly).
-        method: 'auto' or 'direct', which are one: sums of products. 'fft' is refused.
+        method: 'auto' and 'direct' are sums of products, 'fft' is :func:`fftconvolve`.
         precision: of the products.
 
     Raises:
         ShapeError: for other numbers of axes, and arrays without elements.
-        ValueError: for other modes.
+        ValueError: for other modes and methods.
 
     >>> convolve(vnp.asarray([1.0, 2.0]), vnp.asarray([1.0, 1.0])).tolist()
     [1.0, 3.0, 2.0]
     """
-    if method not in ("auto", "direct"):
-        raise ValueError(at_user_line(f"convolve: the method is 'direct' ('auto' is, too), not {method!r}"))
+    if _by_transforms("convolve", method):
+        return fftconvolve(in1, in2, mode)
     return _convolved("convolve", in1, in2, mode, precision)
 
 
@@ -81,10 +86,11 @@ def correlate(in1: ArrayLike, in2: ArrayLike, mode: str = "full", method: str = 
     >>> correlate(vnp.asarray([1.0, 2.0]), vnp.asarray([1.0, 3.0])).tolist()
     [3.0, 7.0, 2.0]
     """
-    if method not in ("auto", "direct"):
-        raise ValueError(at_user_line(f"correlate: the method is 'direct' ('auto' is, too), not {method!r}"))
+    by_transforms = _by_transforms("correlate", method)
     in1, in2 = vnp.asarray(in1), vnp.asarray(in2)
     turned = mode == "valid" and any(n < m for n, m in zip(in1.shape, in2.shape, strict=False))
+    if by_transforms:
+        return fftconvolve(in1, vnp.conj(vnp.flip(in2)), mode)
     out = _convolved("correlate", in1, vnp.conj(vnp.flip(in2)), mode, precision)
     return vnp.flip(vnp.conj(_swapped(in1, in2, mode, precision))) if turned else out
 
@@ -126,36 +132,6 @@ def correlate2d(
     if mode != "same":
         return correlate(in1, in2, mode, precision=precision)
     return vnp.flip(_convolved("correlate2d", vnp.flip(vnp.asarray(in1)), vnp.conj(vnp.asarray(in2)), mode, precision))
-
-
-def detrend(
-    data: ArrayLike, axis: int = -1, type: str = "linear", bp: Any = 0, overwrite_data: bool | None = None
-) -> Array:
-    """``data`` less its mean ('constant') or the line of least squares ('linear') along ``axis``, between breaks.
-
-    >>> detrend(vnp.asarray([1.0, 2.0, 6.0]), type="constant").tolist()
-    [-2.0, -1.0, 3.0]
-    """
-    x = promote_floats("detrend", data)[0]
-    axis = canonical_axis("detrend", axis, x.ndim)
-    if type in ("constant", "c"):
-        return x - vnp.mean(x, axis, keepdims=True)
-    if type not in ("linear", "l"):
-        raise ValueError(at_user_line(f"detrend: the type must be 'linear' or 'constant', not {type!r}"))
-    n = x.shape[axis]
-    breaks = np.unique(np.r_[0, np.atleast_1d(bp), n])
-    if breaks[0] < 0 or breaks[-1] > n:
-        raise ValueError(at_user_line(f"detrend: breaks must be between 0 and {n}, got {bp}"))
-    rows = vnp.moveaxis(x, axis, 0).reshape(n, -1)
-    parts = []
-    for start, end in zip(breaks[:-1], breaks[1:], strict=True):
-        part = rows[int(start) : int(end)]
-        places = vnp.arange(1, part.shape[0] + 1, dtype=x.dtype) - (part.shape[0] + 1) / 2
-        mean, square = vnp.mean(part, 0), vnp.sum(places * places)
-        slope = vnp.matmul(places, part) / vnp.where(square > 0, square, 1)
-        parts.append(part - mean - places[:, None] * slope)
-    out = vnp.concatenate(parts).reshape(vnp.moveaxis(x, axis, 0).shape)
-    return vnp.moveaxis(out, 0, axis)
 
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are

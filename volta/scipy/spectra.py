@@ -10,15 +10,30 @@ import attrs
 import numpy as np
 
 import volta.numpy as vnp
+from volta import lax
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy.promotion import canonical_axis, promote_floats
+from volta.scipy.trends import detrend as without_trend
 
-_COSINES = {"hann": (0.5, 0.5), "hamming": (0.54, 0.46), "blackman": (0.42, 0.5, 0.08), "boxcar": (1.0,)}
+_COSINES = {
+    "hann": (0.5, 0.5),
+    "hamming": (0.54, 0.46),
+    "blackman": (0.42, 0.5, 0.08),
+    "boxcar": (1.0,),
+    "nuttall": (0.3635819, 0.4891775, 0.1365995, 0.0106411),
+    "blackmanharris": (0.35875, 0.48829, 0.14128, 0.01168),
+    "flattop": (0.21557895, 0.41663158, 0.277263158, 0.083578947, 0.006947368),
+}
 """Windows as sums of cosines, with alternating signs."""
-_BOUNDARIES = {"zeros": {"mode": "constant"}, "even": {"mode": "reflect"}, "constant": {"mode": "edge"}}
+_BOUNDARIES: dict[str, dict[str, Any]] = {
+    "zeros": {"mode": "constant"},
+    "even": {"mode": "reflect"},
+    "odd": {"mode": "reflect", "reflect_type": "odd"},
+    "constant": {"mode": "edge"},
+}
 
 
 @attrs.frozen(eq=False)
@@ -44,8 +59,11 @@ def _window(name: str, window: Any, length: int, dtype: np.dtype) -> Array:
         if found.shape != (length,):
             raise ShapeError(at_user_line(f"{name}: the window has shape {found.shape}, a stretch {length} elements"))
         return found
+    if window == "triang":
+        rise = np.minimum(np.arange(length) + 1, length + 1 - np.arange(length))  # one longer, without its last element
+        return vnp.asarray(((2 * rise - length % 2) / (length + 2 - length % 2)).astype(dtype))
     if window not in _COSINES:
-        text = f"{name}: the window must be an array or one of {', '.join(_COSINES)}, not {window!r}"
+        text = f"{name}: the window must be an array or one of {', '.join(_COSINES)}, triang, not {window!r}"
         raise ValueError(at_user_line(text))
     turn = vnp.arange(length, dtype=np.float64) * (2 * math.pi / length)
     waves = [(-1) ** k * a * vnp.cos(k * turn) for k, a in enumerate(_COSINES[window])]
@@ -72,10 +90,14 @@ def _spectra(name: str, x: Array, cut: _Stretches, detrend: Any, onesided: bool)
     """The transforms of all stretches of the last axis: (…, stretches, frequencies)."""
     count = max(0, (x.shape[-1] - cut.overlap) // cut.step)
     parts = x[..., cut.places(count)]
-    if detrend == "constant":
-        parts = parts - vnp.mean(parts, axis=-1, keepdims=True)
+    if callable(detrend):
+        parts = detrend(parts)
+    elif detrend in ("constant", "linear"):
+        parts = without_trend(parts, -1, detrend)
     elif detrend:
-        raise ValueError(at_user_line(f"{name}: detrend must be 'constant' or False, not {detrend!r}"))
+        raise ValueError(
+            at_user_line(f"{name}: detrend must be 'constant', 'linear', a function or False, not {detrend!r}")
+        )
     transform = vnp.fft.rfft if onesided else vnp.fft.fft
     return transform(parts * cut.window, cut.nfft)
 
@@ -95,11 +117,13 @@ def stft(
     Args:
         x: the signal, along ``axis``.
         fs: samples per unit of time.
-        window: 'hann', 'hamming', 'blackman', 'boxcar', or an array of ``nperseg`` factors.
+        window: 'hann', 'hamming', 'blackman', 'boxcar', 'triang', 'nuttall', 'blackmanharris', 'flattop', or an
+            array of ``nperseg`` factors.
         nperseg, noverlap, nfft: elements of a stretch, those that neighbours share (half), and of a transform.
-        detrend: 'constant' subtracts each stretch's mean; False nothing.
+        detrend: 'constant' subtracts each stretch's mean, 'linear' its line; a function changes stretches; False: as
+            they are.
         return_onesided: of real signals the frequencies from 0 on alone.
-        boundary: how half a stretch is put to both ends: 'zeros', 'even', 'constant' or None.
+        boundary: how half a stretch is put to both ends: 'zeros', 'even', 'odd', 'constant' or None.
         padded: whether zeros make the last stretch whole.
 
     Returns:
@@ -143,7 +167,7 @@ def istft(
     """The signal of which :func:`stft` gave the spectra, by the same settings.
 
     Returns:
-        Times, and the signal along the last axis.
+        Times, and the signal along the axis of times.
 
     >>> import volta.numpy as vnp
     >>> x = vnp.sin(vnp.arange(64.0))
@@ -154,12 +178,15 @@ def istft(
     z = vnp.asarray(Zxx)
     if z.ndim < 2 or time_axis % z.ndim == freq_axis % z.ndim:
         raise ShapeError(at_user_line(f"istft: needs an axis of frequencies and one of times, got shape {z.shape}"))
-    z = vnp.moveaxis(z, (time_axis, freq_axis), (-2, -1))
+    time_axis, freq_axis = time_axis % z.ndim, freq_axis % z.ndim
+    z = vnp.moveaxis(promote_floats("istft", z)[0], (time_axis, freq_axis), (-2, -1))
     points = z.shape[-1]
     whole = 2 * (points - 1) if input_onesided else points
     part = dtypes.part_dtype(z.dtype)
     size = whole if nperseg is None else int(nperseg)
-    cut = _stretches("istft", size, window, size, noverlap, whole if nfft is None else nfft, part)
+    if nfft is None:  # of an odd number of points half the spectrum is as long as of one less
+        nfft = size if input_onesided and size == whole + 1 else whole
+    cut = _stretches("istft", size, window, size, noverlap, nfft, part)
     parts = vnp.fft.irfft(z, cut.nfft) if input_onesided else vnp.fft.ifft(z, cut.nfft)
     count = z.shape[-2]
     length = cut.length + (count - 1) * cut.step
@@ -171,7 +198,8 @@ def istft(
     if boundary:
         half = cut.length // 2
         x = x[..., half : length - half]
-    return (vnp.arange(x.shape[-1], dtype=np.float64) / fs).astype(part), x
+    x = vnp.moveaxis(x, -1, time_axis - (freq_axis < time_axis))
+    return (vnp.arange(x.shape[time_axis - (freq_axis < time_axis)], dtype=np.float64) / fs).astype(part), x
 
 
 def csd(
@@ -179,29 +207,31 @@ def csd(
     noverlap: int | None = None, nfft: int | None = None, detrend: Any = "constant", return_onesided: bool = True,
     scaling: str = "density", axis: int = -1, average: str = "mean",
 ) -> tuple[Array, Array]:  # fmt: skip
-    """The cross-spectrum of two signals of one length, by Welch's method: the mean over stretches that overlap.
+    """The cross-spectrum of two signals, by Welch's method: the mean over stretches that overlap.
 
-    ``scaling`` is 'density' (power by frequency) or 'spectrum' (power). Other arguments are those of :func:`stft`;
+    The shorter of two signals has zeros behind it. ``scaling`` is 'density' (power by frequency) or 'spectrum' (power),
+    ``average`` 'mean' or 'median' (of the parts, without its bias). Other arguments are those of :func:`stft`;
     a ``y`` of None is ``x``. Returns frequencies, and the spectrum along ``axis``.
 
     >>> import volta.numpy as vnp
     >>> volta.scipy.signal.csd(vnp.ones(64), vnp.arange(64.0), nperseg=16)[1].shape
     (9,)
     """
-    if scaling not in ("density", "spectrum") or average != "mean":
-        text = f"scaling is 'density' or 'spectrum' and average 'mean', not {scaling!r} and {average!r}"
+    if scaling not in ("density", "spectrum") or average not in ("mean", "median"):
+        text = f"scaling is 'density' or 'spectrum', average 'mean' or 'median', not {scaling!r} and {average!r}"
         raise ValueError(at_user_line(f"csd: {text}"))
     a, b = promote_floats("csd", x, x if y is None else y)
     a, b = (vnp.moveaxis(v, canonical_axis("csd", axis, v.ndim), -1) for v in (a, b))
-    if a.shape[-1] != b.shape[-1]:
-        raise ShapeError(at_user_line(f"csd: the signals have {a.shape[-1]} and {b.shape[-1]} elements"))
+    longest = max(a.shape[-1], b.shape[-1])
+    a, b = (vnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, longest - v.shape[-1])]) for v in (a, b))
     part = dtypes.part_dtype(a.dtype)
     cut = _stretches("csd", a.shape[-1], window, nperseg, noverlap, nfft, part)
     onesided = return_onesided and not dtypes.is_complex(a.dtype)
     left = _spectra("csd", a, cut, detrend, onesided)
     right = left if y is None else _spectra("csd", b, cut, detrend, onesided)
     power = fs * vnp.sum(cut.window**2) if scaling == "density" else vnp.sum(cut.window) ** 2
-    found = vnp.mean(vnp.conj(left) * right, axis=-2) / power
+    products = vnp.conj(left) * right
+    found = (_median(products) if average == "median" else vnp.mean(products, axis=-2)) / power
     if onesided:
         twice = np.full(found.shape[-1], 2.0, part)
         twice[0] = 1
@@ -209,6 +239,14 @@ def csd(
             twice[-1] = 1
         found = found * twice
     return _frequencies(cut, fs, onesided, part), vnp.moveaxis(found, -1, axis)
+
+
+def _median(x: Array) -> Array:
+    """The median over the last axis but one, divided by what it is too small by (Allen et al., 2012)."""
+    halves = 2.0 * np.arange(1, (x.shape[-2] - 1) // 2 + 1)
+    bias = 1 + np.sum(1 / (halves + 1) - 1 / halves)
+    middle = [vnp.median(part, axis=-2) / float(bias) for part in (vnp.real(x), vnp.imag(x))]
+    return lax.complex(*middle) if dtypes.is_complex(x.dtype) else middle[0]
 
 
 def welch(
@@ -228,7 +266,7 @@ def welch(
     return frequencies, vnp.real(power)
 
 
-def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: str = "full", axes: Sequence[int] | None = None) -> Array:
+def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: str = "full", axes: int | Sequence[int] | None = None) -> Array:
     """Two arrays convolved along axes (all), by a product of their transforms: much faster for long ones.
 
     Args:
@@ -245,7 +283,8 @@ def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: str = "full", axes: Sequen
     if a.ndim != b.ndim or 0 in (*a.shape, *b.shape) or not a.ndim:
         text = f"fftconvolve: needs arrays with elements, of as many axes, got shapes {a.shape} and {b.shape}"
         raise ShapeError(at_user_line(text))
-    chosen = [canonical_axis("fftconvolve", d, a.ndim) for d in (range(a.ndim) if axes is None else axes)]
+    named = range(a.ndim) if axes is None else (axes,) if isinstance(axes, int) else axes
+    chosen = [canonical_axis("fftconvolve", d, a.ndim) for d in named]
     sizes = [a.shape[d] + b.shape[d] - 1 for d in chosen]
     if dtypes.is_complex(a.dtype):
         out = vnp.fft.ifftn(vnp.fft.fftn(a, sizes, chosen) * vnp.fft.fftn(b, sizes, chosen), sizes, chosen)

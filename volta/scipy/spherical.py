@@ -75,6 +75,7 @@ def _parts(largest: int, n: Array, m: Array, theta: Array, phi: Array) -> tuple[
     degree and order are equal, then up to its degree."""
     n, size = lax.min(n, float(largest)), lax.abs(m)
     x, y = lax.cos(theta), lax.sin(theta)
+    y = lax.select(lax.lt(y, 0.0), lax.neg(y), y)  # Legendre's functions know of an angle its cosine alone
     square = lax.mul(size, size)
 
     def step(i: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -16,6 +16,7 @@ from volta.core.source import at_user_line
 from volta.numpy.creation import asarray
 from volta.numpy.promotion import broadcast_array
 from volta.ops import lax
+from volta.scipy.gamma_functions import gamma_sign, is_pole
 from volta.scipy.series import EPS, in_float64, polynomial, refuse_slope, settled
 from volta.trace.composite import Composite, with_partials
 
@@ -248,7 +249,8 @@ def _hyp2f1(a: Array, b: Array, c: Array, x: Array) -> Array:
     """The series within |x| < 1; of negative x by Pfaff's transformation, which halves it at least."""
     a, b, c, x = _spread(a, b, c, x)
     negative = lax.lt(x, 0.0)
-    known = lax.lt(x, 1.0)
+    ends = lax.bitwise_or(is_pole(a), is_pole(b))  # the series is a polynomial
+    known = lax.bitwise_or(lax.lt(x, 1.0), lax.bitwise_and(ends, lax.lt(x, math.inf)))
     safe = lax.select(known, x, 0.5)
     rest = lax.sub(1.0, safe)
     point = lax.select(negative, lax.div(safe, lax.neg(rest)), safe)
@@ -260,6 +262,8 @@ def _hyp2f1(a: Array, b: Array, c: Array, x: Array) -> Array:
             lax.add(lax.lgamma(c), lax.lgamma(excess)), lax.add(lax.lgamma(lax.sub(c, a)), lax.lgamma(lax.sub(c, b)))
         )
     )
+    signs = [gamma_sign(v) for v in (c, excess, lax.sub(c, a), lax.sub(c, b))]
+    at_one = lax.mul(at_one, lax.mul(lax.mul(signs[0], signs[1]), lax.mul(signs[2], signs[3])))
     at_one = lax.select(lax.gt(excess, 0.0), at_one, math.inf)
     return lax.select(known, out, lax.select(lax.eq(x, 1.0), at_one, math.nan))
 

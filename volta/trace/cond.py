@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr, Var, used_vars
@@ -70,12 +71,24 @@ def _batch(args: Sequence[Any], dims: Sequence[int | None], trace: Any, *, branc
         return choose(args[0], programs, moved), [0 if w else None for w in want]
     # Each example has a choice of its own: all branches are computed for all, and picked from.
     refuse_io(branches, "under vmap a choice for each example computes all branches, and would call it for each")
-    outs = [eval_closed(p, *moved) for p in programs]
+    dtype = get_aval(args[0]).dtype
+    here = [bind_named("eq", args[0], np.asarray(number, dtype)[()]) for number in range(len(programs))]
+    outs = [
+        eval_closed(p, *(_live_where(on, x, m) for x, m in zip(moved, mapped, strict=True)))
+        for p, on in zip(programs, here, strict=True)
+    ]
     chosen = outs[0]
-    for number, other in enumerate(outs[1:], 1):
-        here = bind_named("eq", args[0], np.asarray(number, get_aval(args[0]).dtype)[()])
-        chosen = [where(here, y, x) for x, y in zip(chosen, other, strict=True)]
+    for on, other in zip(here[1:], outs[1:], strict=True):
+        chosen = [where(on, y, x) for x, y in zip(chosen, other, strict=True)]
     return chosen, [0] * len(chosen)
+
+
+def _live_where(on: Any, x: Any, mapped: bool) -> Any:
+    """``x``, with a derivative for those examples alone that choose a branch: so a slope that another branch has
+    nowhere, as of a root at 0, which a factor of 0 does not take away, is no part of theirs."""
+    if not mapped or not dtypes.is_inexact(get_aval(x).dtype):
+        return x
+    return where(on, x, bind_named("stop_gradient", x))
 
 
 def _linearize(nonzero: Mask, index: Any, *operands: Any, branches: Programs) -> Any:

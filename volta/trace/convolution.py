@@ -287,7 +287,7 @@ def _right_cotangent(conv: Convolution, ct: Any, rhs: ShapedArray, lhs: Any) -> 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, convolution: Convolution, **params: Any) -> Any:
     out = convolution(*primals)
-    if not dtypes.is_float(base.dtype_of(out)) or base.all_zero(tangents):
+    if not dtypes.is_inexact(base.dtype_of(out)) or base.all_zero(tangents):
         return [out], [base.zero_like(out)]
     return [out], [_tangent(convolution, primals, tangents)]
 

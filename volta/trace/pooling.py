@@ -175,7 +175,7 @@ def _along(pooling: Pooling, x: Any) -> tuple[Pooling, tuple[Any, ...]]:
 
 def _linearize(nonzero: Sequence[bool], x: Any, *places: Any, pooling: Pooling, **params: Any) -> Any:
     out = pooling(x, *places)
-    if not dtypes.is_float(base.dtype_of(out)):
+    if not dtypes.is_inexact(base.dtype_of(out)):
         return [out], (False,), lambda *live: []
     along, held = (pooling, places) if pooling.is_linear else _along(pooling, x)
     return [out], (True,), lambda dx: [along(dx, *held)]

@@ -81,7 +81,8 @@ def mode(a: ArrayLike, axis: int | None = 0, nan_policy: str = "propagate", keep
 def rankdata(a: ArrayLike, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate") -> Array:
     """The ranks of elements from 1 on, along ``axis`` (None: of the flat array); equal ones share one.
 
-    ``method`` says which: 'average', 'min', 'max', 'dense' (without gaps), or 'ordinal' (each its own).
+    ``method`` says which: 'average', 'min', 'max', 'dense' (without gaps), or 'ordinal' (each its own). Among NaN there
+    are no ranks, all are NaN. They are float32, in which up to 2**24 elements have exact ones.
 
     >>> rankdata(vnp.asarray([10, 20, 10])).tolist()
     [1.5, 3.0, 1.5]
@@ -92,6 +93,8 @@ def rankdata(a: ArrayLike, method: str = "average", *, axis: int | None = None, 
         known = "'average', 'min', 'max', 'dense' or 'ordinal'"
         raise ValueError(at_user_line(f"rankdata: the method must be {known}, not {method!r}"))
     moved, place = _last_axis("rankdata", a, axis)
+    if not moved.shape[-1]:
+        return full(moved.shape if axis is None else as_value(a).shape, 0.0, dtypes.float32)
     places = lax.broadcasted_iota(dtypes.int32, moved.shape, moved.ndim - 1)
     ordered, order = lax.sort((moved, places), moved.ndim - 1)
     back = lax.sort((order, places), moved.ndim - 1)[1]
@@ -102,7 +105,10 @@ def rankdata(a: ArrayLike, method: str = "average", *, axis: int | None = None, 
         ranks = lax.cumsum(lax.convert_element_type(lax.eq(starts, places), dtypes.int32), moved.ndim - 1)
     else:
         ranks = {"min": lax.add(starts, 1), "max": ends, "ordinal": lax.add(places, 1)}[method]
-    out = take_along_axis(ranks, back, -1)
+    out = take_along_axis(lax.convert_element_type(ranks, dtypes.float32), back, -1)
+    if dtypes.is_float(moved.dtype):
+        unknown = reductions.any(ufuncs.isnan(moved), -1, keepdims=True)
+        out = binary.where_three(unknown, math.nan, out)
     return out if axis is None else moveaxis(out, -1, place)
 
 
