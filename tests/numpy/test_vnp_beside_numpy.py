@@ -11,7 +11,7 @@ import pytest
 
 import volta
 import volta.numpy as vnp
-from volta import nn, random
+from volta import nn
 
 RNG = np.random.default_rng(5)
 EDGES = (
@@ -209,10 +209,3 @@ def test_linspace_of_nothing_has_no_step() -> None:
         want, known = np.linspace(np.float32(0), np.ones((2, 2), np.float32), num, endpoint, retstep=True)
         assert (got.shape, step.shape) == (want.shape, np.shape(known))
         assert np.isnan(known).all() and np.isnan(np.asarray(step)).all()
-
-
-def test_seeds_name_the_generator_there_is() -> None:
-    for make in (random.key, random.PRNGKey):
-        np.testing.assert_array_equal(np.asarray(make(7, impl="threefry2x32")), np.asarray(make(7)))
-        with pytest.raises(ValueError, match="impl must be 'threefry2x32'"):
-            make(7, impl="rbg")
