@@ -29,7 +29,6 @@ from volta import (
     optim,
     random,
     scaling,
-    scipy,
     sharding,
     train,
     tree,
@@ -192,11 +191,13 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:  # so that a type checker knows which names there are
+    from volta import scipy
     from volta.api.njit import njit
     from volta.numba_cpu.threads import get_num_threads, set_num_threads
-else:  # what compiles comes with the first program
+else:  # what compiles comes with the first program, SciPy's functions with the first of them
     __getattr__, __dir__ = _namespace(
         __name__,
+        scipy="volta.scipy",
         njit="volta.api.njit",
         get_num_threads="volta.numba_cpu.threads",
         set_num_threads="volta.numba_cpu.threads",

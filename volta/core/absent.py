@@ -39,7 +39,7 @@ def way(module: str, name: str) -> str | None:
     if name in ways:
         return ways[name]
     for place in ("volta", *(f"volta.{place}" for place in _PLACES.split())):
-        if name in getattr(sys.modules.get(place), "__all__", ()):
+        if name in import_later(place).__all__:
             return f"it is {place}.{name}"
     return next((text for pattern, text in ways.items() if fnmatch.fnmatchcase(name, pattern)), None)
 
@@ -58,7 +58,7 @@ def namespace(module: str, **later: str) -> tuple[Callable[[str], Any], Callable
     public, so that completion shows nothing else.
 
     Names that are there ``later`` are imported from their modules by who first asks for them: those that need what
-    takes long to import, and that most programs do without.
+    takes long to import, and that most programs do without. A name may be that of a module within.
     Its functions are put under boundaries, so that errors show the user's frames alone.
     A module that is no package becomes one without submodules: only of packages Python asks the finders for a name.
     """
@@ -68,7 +68,10 @@ def namespace(module: str, **later: str) -> tuple[Callable[[str], Any], Callable
 
     def get(name: str) -> Any:
         if name in later:
-            bind(sys.modules[module], name, getattr(import_later(later[name]), name))
+            found = import_later(later[name])
+            if later[name] == f"{module}.{name}":
+                return found  # Python has bound a module's own
+            bind(sys.modules[module], name, getattr(found, name))
             return vars(sys.modules[module])[name]
         instead = None if name.startswith("__") else way(module, name)
         raise AttributeError(
