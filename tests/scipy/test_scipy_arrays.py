@@ -197,5 +197,5 @@ MODULES = """image dtypes dlpack scipy.ndimage scipy.signal scipy.interpolate sc
 @pytest.mark.parametrize("name", MODULES.split())
 def test_examples(name):
     module = importlib.import_module(f"volta.{name}")
-    done = doctest.testmod(module, extraglobs={"vnp": vnp, "np": np})
+    done = doctest.testmod(module, extraglobs={"volta": volta, "vnp": vnp, "np": np})
     assert done.attempted and not done.failed
