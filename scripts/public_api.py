@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -43,6 +44,8 @@ def signature(value: Any) -> str:
     """How something is called, without the annotations, which say the same to type checkers."""
     if inspect.isclass(value) and issubclass(value, Enum):
         return "(value)"  # releases of Python differ in what else there is
+    if inspect.isclass(value) and issubclass(value, functools.partial):
+        return "(func, /, *args, **keywords)"  # which releases of Python before 3.13 do not say
     try:
         found = inspect.signature(value)
     except (TypeError, ValueError):

@@ -38,13 +38,22 @@ def test_parts_that_lie_side_by_side_are_one_copy():
 
 
 @pytest.mark.parametrize("name", ["Q4_K", "Q5_K", pytest.param("Q8_0", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("change", [{"wide": 2, "stages": 1}, {"wide": 2, "warps": 8}], ids=str)
+@pytest.mark.parametrize("change", [{"wide": 2, "warps": 16, "stages": 1}, {"wide": 1, "warps": 8}], ids=str)
 def test_lanes_may_have_several_columns(name, change, monkeypatch):
-    chosen = dot_choice._choose_stream
-    monkeypatch.setattr(dot_choice, "_choose_stream", lambda *args: attrs.evolve(chosen(*args), **change))
+    chosen, taken = dot_choice._choose_stream, []
+
+    def choose(problem, capability):
+        found = chosen(problem, capability)
+        other = attrs.evolve(found, **change)
+        fits = other.shared_bytes(problem.dot.spec) <= dot_choice._chip(capability).block_bytes
+        taken.append(fits)
+        return other if fits else found
+
+    monkeypatch.setattr(dot_choice, "_choose_stream", choose)
     for m, n, k in ((1, 70, 3), (1, 35, 16), (2, 13, 18)):
         blocks = k * 256 // FORMATS[name].elements
         check_on_host(nn.linear, *operands(name, m, n, blocks), orders=("shuffled",), capability="9.0a")
+    assert any(taken)
 
 
 def loops(text):

@@ -176,14 +176,19 @@ def test_interrupts_at_random_leave_nothing_behind(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "unraisablehook", swallowed.append)
     d = volta.jit(lambda x: x + 1, donate_argnums=0)
     y = d(vnp.ones(2000))
+
+    def until_interrupted() -> None:  # a function, as Python 3.13 lets what the jump of a loop meets out of a try
+        nonlocal y
+        while not swallowed:
+            y = d(y)
+
     before, after = live(), signal.signal(signal.SIGALRM, raise_it)
     try:
         for n in range(60):
             y = vnp.ones(2000) if y.is_deleted() else y
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0.0002 + n % 7 * 0.0001)
-                while not swallowed:
-                    y = d(y)
+                until_interrupted()
             except Interrupt:
                 pass
     finally:

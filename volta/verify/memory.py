@@ -51,7 +51,7 @@ def _planned_is_measured(name: str, setting: Setting, pool: Any) -> Check:
     f: Any = jit(_MODEL.logits)
     args: tuple[Any, ...] = (params, tokens)
     if name == "training":
-        f, args = _MODEL.make_step(optimizer), (params, optimizer.init(params), random.key(2))
+        f, args = _MODEL.make_step(optimizer), (params, optimizer.init(params), random.key_data(random.key(2)))
     args = device_put(pytrees.map(np.asarray, args), setting.device)
     _settle(pool)
     before = pool.stats().live

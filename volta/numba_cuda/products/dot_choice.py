@@ -178,9 +178,12 @@ def _choose_stream(problem: Problem, capability: str) -> StreamVariant | None:
     if max(dot.n, abs(far)) >= 1 << 30:  # counted in 32 bits
         return None
     rows, chunks = 1 << (dot.m - 1).bit_length(), dot.k // CHUNK
-    made = partial(StreamVariant, rows, chunks, stages=2, span=span_of(chunks), wide=1, epilogue=problem.epilogue)
-    fitting = (v for warps in (16, 12, 8) if (v := made(warps=warps)).shared_bytes(dot.spec) <= chip.block_bytes)
-    found = next(fitting, None)
+    made = partial(StreamVariant, rows, chunks, stages=2, span=span_of(chunks), epilogue=problem.epilogue)
+    # Two columns a lane share what is read of the left operand: of a token of 7 billion parameters 0.94 of the time
+    # (H200, one row). More rows have no registers for them.
+    shapes = [(8, 2)] * (rows == 1) + [(16, 1), (12, 1), (8, 1)]
+    options = (made(warps=warps, wide=wide) for warps, wide in shapes)
+    found = next((v for v in options if v.shared_bytes(dot.spec) <= chip.block_bytes), None)
     return found and attrs.evolve(found, dense=found.segments == 1 and found.part_bytes(fmt) == found.pitch(fmt) == far)
 
 

@@ -42,7 +42,7 @@ class Ends(Totals):
     def end(self) -> None:
         """The last chunk of this block's share has ended."""
         b, v = self.b, self.variant
-        if v.long and not v.split:  # whose work is asked for at each of its chunks' ends
+        if v.asks_again:
             self.settle(self._work())
         if self.serial and not v.halves:
             self._add_serially(self.serial)
@@ -97,7 +97,7 @@ class Ends(Totals):
 
         def join() -> None:
             with if_then(b, here.ends):
-                work = self if part else self._work()
+                work = self._work() if self.variant.asks_again else self
                 assert work.levels is not None
                 if work.serial:
                     work.serial.enter_slot(here.block)
