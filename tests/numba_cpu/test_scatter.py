@@ -8,14 +8,26 @@ import pytest
 import volta
 from tests.laws.law_orders import declared_sum
 from volta import lax, nn
-from volta.numba_cpu import ordering_schedule
+from volta.numba_cpu import scatter_schedule
 from volta.numba_cpu.launches import Launch
-from volta.numba_cpu.ordering_schedule import ALONE, BUCKET_SLOTS, BUCKETS, CHUNK, Sorting
+from volta.numba_cpu.scatter_schedule import (
+    ALONE,
+    BUCKET_SLOTS,
+    BUCKETS,
+    CHUNK,
+    LONG_ROW,
+    NUMBER_BUCKETS,
+    SHORT_ROW,
+    Filling,
+    Sorting,
+)
 from volta.testing import assert_bits_equal, fill
 from volta.testing.kernel_kinds import assert_kernels_agree
+from volta.xla_like.kernels import LibraryKernel
 from volta.xla_like.ordering import Scatter, ScatterSpec
 
 F32 = np.dtype(np.float32)
+MILLION = 1 << 20
 
 
 def targets(count: int, slots: int) -> np.ndarray:
@@ -84,7 +96,7 @@ def test_items_of_a_batch_are_sorted_by_themselves() -> None:
 @pytest.mark.parametrize("slots", [40, ALONE + 5])
 def test_positions_and_counts_may_have_64_bits(slots, monkeypatch) -> None:
     x, at = fill("ladder", (493, 2), seed=5), targets(493, slots)  # of a size that no other plan here has
-    monkeypatch.setattr(ordering_schedule, "SMALL", 1)
+    monkeypatch.setattr(scatter_schedule, "SMALL", 1)
     assert Sorting.of(Scatter(ScatterSpec("add", F32), 1, slots, 1, 493)).what.index == np.int64
     for v in (x, x[:, 0]):
         assert_bits_equal(nn.segment_sum(v, at, slots), 0 + summed(v, at, slots))
@@ -98,24 +110,61 @@ def test_texts_sort_as_the_kernels_do(kind, slots) -> None:
         assert_kernels_agree(lambda v, at: nn.segment_sum(v, at, slots), v, at, kinds=[kind])
 
 
-def test_how_updates_are_sorted() -> None:
-    def of(slots: int, count: int, width: int = 1) -> Sorting:
-        return Sorting.of(Scatter(ScatterSpec("add", F32), 1, slots, width, count))
+def test_how_positions_are_sorted() -> None:
+    def of(slots: int) -> Sorting:
+        return Sorting.of(Scatter(ScatterSpec("add", F32), 1, slots, 3, MILLION))
 
-    million = 1 << 20
-    few, many, most = of(1000, million), of(100_000, million), of(1 << 28, million)
-    assert (few.buckets, few.chunks, few.what.coarse) == (1000, million // CHUNK, False)
+    few, many, most = of(1000), of(100_000), of(1 << 28)
+    assert (few.buckets, few.chunks, few.what.coarse) == (1000, MILLION // CHUNK, False)
     assert BUCKETS // 2 < many.buckets <= BUCKETS and many.what.coarse
     assert most.buckets == (1 << 28) // BUCKET_SLOTS  # a bucket's counts stay in the cache
-    assert few.what.value == F32 and of(1000, million, 3).what.value == np.int32
-    # a million numbers: themselves, and by buckets each with its slot; what is counted is little
-    assert sum(few.parts(Scatter(ScatterSpec("add", F32), 1, 1000, 1, million))) < 4.1 * million
-    assert sum(many.parts(Scatter(ScatterSpec("add", F32), 1, 100_000, 1, million))) < 12.1 * million
+    assert few.what.index == np.int32
+
+
+def test_what_single_numbers_are_put_into() -> None:
+    def of(slots: int) -> tuple[Filling, Scatter]:
+        op = Scatter(ScatterSpec("add", F32), 1, slots, 1, MILLION)
+        return Filling.of(op), op
+
+    (few, few_op), (many, many_op), (most, _) = of(1000), of(100_000), of(1 << 28)
+    assert (few.what.split, few.what.row, few.bytes(few_op)) == (False, LONG_ROW, 0)
+    assert (many.what.split, many.what.row, many.chunks) == (True, SHORT_ROW, 8)
+    assert NUMBER_BUCKETS // 2 < many.buckets <= NUMBER_BUCKETS
+    assert many.bytes(many_op) < 12 * MILLION  # each number with its slot, and lists that are begun
+    assert few.scratch() < 1 << 20 and many.scratch() < 1 << 18  # what slots keep lies in the cache
+    assert most.slots == BUCKET_SLOTS
+
+
+@pytest.mark.parametrize("op", ["add", "mul", "min", "max", "set"])
+@pytest.mark.parametrize("slots", [3, 300, ALONE + 500])
+def test_numbers_that_ascend_and_those_that_do_not(op, slots) -> None:
+    """Runs of some rows, of some blocks of SUM, and of none; in chunks that stay as they are and in lists."""
+    count = 3 * CHUNK + 5 if slots > 3 else 5 * 4096 + 17
+    x = fill("normal", (count,), seed=7) if op != "mul" else 1 + fill("normal", (count,), seed=7) / 4096
+    at = targets(count, slots)
+    first = np.full(slots, 1.5, np.float32)
+    for where in (at, np.sort(at), np.sort(at)[::-1].copy()):
+        got = np.asarray(lax.scatter(first, x, [where], (0,), op=op))
+        two = lax.scatter(np.stack([first, first], 1), np.stack([x, x], 1), [where], (0,), op=op)
+        assert_bits_equal(np.stack([got, got], 1), two)  # whose positions are sorted
+
+
+def test_targets_of_32_and_of_64_bits_are_the_same() -> None:
+    x, at = fill("ladder", (9000,), seed=8), targets(9000, 300)
+    beyond = np.where(at < 0, np.int64(1) << 40, at.astype(np.int64))  # out of range, whatever is left of it
+    for slots in (300, ALONE + 9):
+        assert_bits_equal(nn.segment_sum(x, at, slots), nn.segment_sum(x, beyond, slots))
 
 
 def test_the_launches_of_a_large_scatter_are_shared_by_threads() -> None:
     x, at = fill("normal", (1 << 18,)), targets(1 << 18, 5000)
-    compiled = volta.jit(lambda x, at: nn.segment_sum(x, at, 5000)).lower(x, at).compile()
-    launches: list[Launch] = compiled.executable.plan.all_launches()[-4:]
-    assert [x.kernel.name for x in launches] == ["scatter_count", "scatter_starts", "scatter_place", "scatter"]
-    assert [x.tasks for x in launches] == [4, 1, 4, 79]
+
+    def launches(x: np.ndarray) -> list[tuple[str, int]]:
+        compiled = volta.jit(lambda x, at: nn.segment_sum(x, at, 5000)).lower(x, at).compile()
+        found: list[Launch] = compiled.executable.plan.all_launches()
+        kernels = [(x.kernel, x.tasks) for x in found]
+        return [(k.name, n) for k, n in kernels if isinstance(k, LibraryKernel) and k.name.startswith("scatter")]
+
+    assert launches(x) == [("scatter_split", 4), ("scatter_numbers", 157)]
+    sorted_first = [("scatter_count", 4), ("scatter_starts", 1), ("scatter_place", 4), ("scatter", 79)]
+    assert launches(np.stack([x, x], 1)) == sorted_first

@@ -11,15 +11,13 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, compute_dtype
-from volta.emit.loops import I64, PTR, for_range, if_else, if_then, load_args, loop, minimum, offset
-from volta.emit.reducers import BLOCK, LANES, BlockTree, Reducer, State, StateArray, across_lanes, columns_block
+from volta.emit.loops import I64, PTR, for_range, if_then, load_args, loop, minimum, offset
+from volta.emit.reducers import BLOCK, LANES, BlockTree, Reducer, StateArray, columns_block
 from volta.numba_cpu.kernel_abi import new_kernel
-from volta.numba_cpu.ordering_schedule import FEW_UPDATES, SCATTER_SLOTS, SortedUpdates
+from volta.numba_cpu.scatter_rows import join_slot
+from volta.numba_cpu.scatter_schedule import FEW_UPDATES, SCATTER_SLOTS, SortedUpdates
 from volta.numba_cpu.scatter_sorting import Words
 from volta.xla_like.ordering import SCATTERS, ScatterSpec
-
-SHORT = 16
-"""Updates of a run of single numbers that are combined in so many lanes; the others of SUM's 64 have none."""
 
 
 def _word(b: ir.IRBuilder, base: ir.Value, index: ir.Value) -> ir.Value:
@@ -69,69 +67,7 @@ class Combiner:
             stop = minimum(b, b.add(start, I64(BLOCK)), number)
             (state,) = columns_block(b, [self.reducer], [array], lanes, start, stop, lambda i: [(update(i),)])
             tree.push(state, b.sdiv(start, I64(BLOCK)))
-        join_slot(builder, self.reducer, tree.finish(), place, dtype)
-
-
-def join_slot(builder: Builder, reducer: Reducer, total: State, place: ir.Value, dtype: str) -> None:
-    """Combine what the updates of a slot amount to with what is there."""
-    if dtype in ("float16", "bfloat16"):  # the sum is a value of the dtype before it is added
-        total = (builder.round_to_half(total[0], dtype),)
-    builder.store(reducer.combine(builder, (builder.load(place, dtype),), total)[0], place, dtype)
-
-
-class NumberCombiner:
-    """Combines sorted updates of one element each: they are neighbours, and lanes of vectors.
-
-    Up to 64 elements behind a run are read, and do not count.
-    """
-
-    def __init__(self, b: ir.IRBuilder, spec: ScatterSpec) -> None:
-        self.b, self.dtype, self.item = b, spec.dtype.name, spec.dtype.itemsize
-        if spec.op != "set":
-            self.reducer = Reducer(SCATTERS[spec.op], compute_dtype(self.dtype))
-            self.tree = BlockTree(b, self.reducer, 1)
-        self.sets = spec.op == "set"
-
-    def slot(self, here: ir.Value, run: ir.Value, number: ir.Value) -> None:
-        """Combine ``number`` updates (at least one) from ``run`` on into the element at ``here``."""
-        b, one = self.b, Builder(self.b, 1)
-        if self.sets:
-            one.store(one.load(self._at(run, b.sub(number, I64(1))), self.dtype), here, self.dtype)
-            return
-        with if_else(b, b.icmp_signed("<=", number, I64(SHORT))) as branch:
-            with branch.then():
-                branch.give(across_lanes(b, self.reducer, self._some(run, number, SHORT))[0].ir)
-            with branch.otherwise():
-                branch.give(self._long(run, number).ir)
-        total = one.value(branch.results[0], self.reducer.dtype)
-        join_slot(one, self.reducer, (total,), here, self.dtype)
-
-    def _at(self, run: ir.Value, index: ir.Value) -> ir.Value:
-        return offset(self.b, run, self.b.mul(index, I64(self.item)))
-
-    def _some(self, run: ir.Value, number: ir.Value, lanes: int) -> State:
-        """The first ``number`` elements, each in its lane; the others are what changes nothing."""
-        b, builder = self.b, Builder(self.b, lanes)
-        there = builder.iota("int32") < builder.splat(Builder(b, 1).value(b.trunc(number, ir.IntType(32)), "int32"))
-        (nothing,) = self.reducer.identity(builder)
-        return (builder.select(there, builder.load(run, self.dtype), nothing),)
-
-    def _long(self, run: ir.Value, number: ir.Value) -> Value:
-        """By blocks, which make a tree."""
-        b, full = self.b, Builder(self.b, LANES)
-        self.tree.start()
-        with for_range(b, 0, number, BLOCK) as start:
-            stop = minimum(b, b.add(start, I64(BLOCK)), number)
-            whole = b.add(start, b.and_(b.sub(stop, start), I64(-LANES)))
-            with loop(b, start, whole, LANES, init=[v.ir for v in self.reducer.identity(full)]) as it:
-                before = (full.value(it.values[0], self.reducer.dtype),)
-                new = self.reducer.combine(full, before, (full.load(self._at(run, it.index), self.dtype),))
-                it.advance(new[0].ir)
-            rows = (full.value(it.results[0], self.reducer.dtype),)
-            last = self._some(self._at(run, whole), b.sub(stop, whole), LANES)
-            found = across_lanes(b, self.reducer, self.reducer.combine(full, rows, last))
-            self.tree.push(found, b.sdiv(start, I64(BLOCK)))
-        return self.tree.finish()[0]
+        join_slot(builder, self.reducer, tree.finish()[0], place, dtype)
 
 
 def build_scatter(module: ir.Module, name: str, what: SortedUpdates, lanes: int) -> ir.Function:
@@ -139,8 +75,7 @@ def build_scatter(module: ir.Module, name: str, what: SortedUpdates, lanes: int)
     function, b = new_kernel(module, name)
     args, begin, end, scratch = function.args
     w = Words(b, what, args)
-    numbers = NumberCombiner(b, what.scatter) if what.carries else None
-    rows = None if what.carries else Combiner(b, what.scatter, w.width, lanes)
+    rows = Combiner(b, what.scatter, w.width, lanes)
     row_bytes = b.mul(w.width, I64(what.scatter.dtype.itemsize))
     groups = w.buckets if what.coarse else b.sdiv(b.add(w.slots, I64(SCATTER_SLOTS - 1)), I64(SCATTER_SLOTS))
     with for_range(b, begin, end) as task:
@@ -150,11 +85,8 @@ def build_scatter(module: ir.Module, name: str, what: SortedUpdates, lanes: int)
         def combine(slot: ir.Value, low: ir.Value, high: ir.Value) -> None:
             here = offset(b, out, b.mul(slot, row_bytes))  # noqa: B023  (called at once)
             with if_then(b, b.icmp_signed("<", low, high)):
-                if numbers is not None:
-                    numbers.slot(here, w.value(placed, low), b.sub(high, low))  # noqa: B023
-                elif rows is not None:
-                    at = placed  # noqa: B023
-                    rows.slot(here, w.updates(item), b.sub(high, low), lambda i: w.number(at, b.add(low, i)))  # noqa: B023
+                at = placed  # noqa: B023
+                rows.slot(here, w.updates(item), b.sub(high, low), lambda i: w.number(at, b.add(low, i)))  # noqa: B023
 
         if what.coarse:
             low, high = w.run(ends, group, I64(0))
@@ -176,14 +108,14 @@ def build_scatter(module: ir.Module, name: str, what: SortedUpdates, lanes: int)
 def _sort_bucket(
     w: Words, item: ir.Value, ends: ir.Value, first: ir.Value, own: ir.Value, low: ir.Value, high: ir.Value
 ) -> None:
-    """A bucket's records, of ``own`` slots from ``first`` on, by slots: their values, and where each slot ``ends``."""
+    """A bucket's positions, of ``own`` slots from ``first`` on, by slots, and where each slot ``ends``."""
     b, records, placed = w.b, w.records(item), w.sorted(item)
     with for_range(b, 0, own) as s:
         w.write_number(I64(0), ends, s)
 
     def slot_of(i: ir.Value) -> tuple[ir.Value, ir.Value]:
-        at, value = w.record(records, i)
-        return b.sub(w.number(at, I64(0)), first), value
+        at = w.record(records, i)
+        return b.sub(w.number(at, I64(0)), first), w.number(at, I64(1))
 
     with for_range(b, low, high) as i:
         slot, _ = slot_of(i)
@@ -196,7 +128,7 @@ def _sort_bucket(
         slot, value = slot_of(i)
         at = w.number(ends, slot)
         w.write_number(b.add(at, I64(1)), ends, slot)
-        w.copy(value, w.value(placed, at))
+        w.write_number(value, placed, at)
 
 
 def build_scatter_few(module: ir.Module, name: str, spec: ScatterSpec, lanes: int) -> ir.Function:

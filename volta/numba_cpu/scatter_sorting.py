@@ -1,7 +1,7 @@
 """The updates of a scatter sorted by target: a stable counting sort, of each chunk of updates by a task of its own.
 
-Where there are many slots the updates are sorted by buckets of slots here, as records of a slot and a value; a bucket
-is sorted by slots where it is combined (`scatter`), in the cache.
+Where there are many slots the updates are sorted by buckets of slots here, as records of a slot and a position; a
+bucket is sorted by slots where it is combined (`scatter`), in the cache.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from volta.emit.builder import Builder
 from volta.emit.loops import I64, PTR, for_range, if_else, if_then, load_args, loop, minimum, offset
 from volta.numba_cpu.kernel_abi import new_kernel
-from volta.numba_cpu.ordering_schedule import CHUNK, SortedUpdates
+from volta.numba_cpu.scatter_schedule import CHUNK, SortedUpdates
 
 
 class Words:
@@ -30,7 +29,6 @@ class Words:
             self._updates, self._targets, self._out, _, self.slots, self.width, self.count,
             self._counts, self._records, self._sorted, self.shift, self.buckets, self.chunks,
         ) = words  # fmt: skip
-        self.raw = Builder(b, 1).memory_type(what.value.name)
 
     def _at(self, base: ir.Value, index: ir.Value, size: int) -> ir.Value:
         return offset(self.b, self.b.inttoptr(base, PTR), self.b.mul(index, I64(size)))
@@ -54,10 +52,10 @@ class Words:
         return self._at(self._counts, b.mul(row, self.buckets), self.what.index.itemsize)
 
     def records(self, item: ir.Value) -> ir.Value:
-        return self._at(self._records, self.b.mul(item, self.count), 2 * self.what.word)
+        return self._at(self._records, self.b.mul(item, self.count), 2 * self.what.index.itemsize)
 
     def sorted(self, item: ir.Value) -> ir.Value:
-        return self._at(self._sorted, self.b.mul(item, self.count), self.what.value.itemsize)
+        return self._at(self._sorted, self.b.mul(item, self.count), self.what.index.itemsize)
 
     # -- elements ------------------------------------------------------------------------------------------------------
 
@@ -77,19 +75,9 @@ class Words:
         """An int64 as memory has it."""
         return self.b.trunc(value, self.index_type) if self.index_type.width < 64 else value
 
-    def record(self, base: ir.Value, index: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Where the slot and the value of a record stand."""
-        slot = offset(self.b, base, self.b.mul(index, I64(2 * self.what.word)))
-        return slot, offset(self.b, slot, self.what.word)
-
-    def value(self, base: ir.Value, index: ir.Value) -> ir.Value:
-        """Where one of the values that are sorted stands."""
-        return offset(self.b, base, self.b.mul(index, I64(self.what.value.itemsize)))
-
-    def copy(self, source: ir.Value, to: ir.Value) -> None:
-        """A value, by its bits."""
-        align = self.what.value.itemsize
-        self.b.store(self.b.load(source, align=align, typ=self.raw), to, align=align)
+    def record(self, base: ir.Value, index: ir.Value) -> ir.Value:
+        """Where a slot and a position stand."""
+        return offset(self.b, base, self.b.mul(index, I64(2 * self.what.index.itemsize)))
 
     def run(self, ends: ir.Value, slot: ir.Value, before: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Where the run of a slot begins and ends, by where runs end; the first one begins ``before``."""
@@ -155,20 +143,17 @@ def build_place(module: ir.Module, name: str, what: SortedUpdates) -> ir.Functio
     w = Words(b, what, args)
     with for_range(b, begin, end) as task:
         item, chunk = b.udiv(task, w.chunks), b.urem(task, w.chunks)
-        counts, records, placed, updates = w.counts(item, chunk), w.records(item), w.sorted(item), w.updates(item)
+        counts, records, placed = w.counts(item, chunk), w.records(item), w.sorted(item)
 
         def place(i: ir.Value, slot: ir.Value, bucket: ir.Value) -> None:
             at = w.number(counts, bucket)  # noqa: B023  (called at once)
             w.write_number(b.add(at, I64(1)), counts, bucket)  # noqa: B023
             if what.coarse:
-                to_slot, to = w.record(records, at)  # noqa: B023
-                b.store(w.narrow(slot), to_slot, align=what.index.itemsize)
+                record = w.record(records, at)  # noqa: B023
+                w.write_number(slot, record, I64(0))
+                w.write_number(i, record, I64(1))
             else:
-                to = w.value(placed, at)  # noqa: B023
-            if what.carries:
-                w.copy(w.value(updates, i), to)  # noqa: B023
-            else:
-                b.store(w.narrow(i), to, align=what.index.itemsize)
+                w.write_number(i, placed, at)  # noqa: B023
 
         w.chunk(item, chunk, place)
     b.ret_void()

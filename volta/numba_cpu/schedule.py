@@ -31,6 +31,9 @@ from volta.numba_cpu import (
     panels,
     radix_sorting,
     scatter,
+    scatter_buckets,
+    scatter_numbers,
+    scatter_schedule,
     scatter_sorting,
     small_loop_code,
     small_loops,
@@ -43,6 +46,7 @@ from volta.numba_cpu.launches import Launch
 from volta.xla_like import control_calls, user
 from volta.xla_like.dot import BLOCK_PRODUCT
 from volta.xla_like.kernels import KernelCall, kernel_class
+from volta.xla_like.ordering import Scatter
 from volta.xla_like.panels import CHASE, PANEL, kept
 from volta.xla_like.plan import Buffer
 
@@ -109,15 +113,17 @@ HANDLERS: dict[str, Handler] = {
         ordering_schedule.sort_bytes,
     ),
     "scatter": Handler(
-        ordering_schedule.scatter,
+        scatter_schedule.launches,
         {
             "scatter": lambda m, n, spec: scatter.build_scatter(m, n, spec, target.vector_bits() // 32),
             "scatter_few": lambda m, n, spec: scatter.build_scatter_few(m, n, spec, target.vector_bits() // 32),
             "scatter_count": scatter_sorting.build_count,
             "scatter_starts": scatter_sorting.build_starts,
             "scatter_place": scatter_sorting.build_place,
+            "scatter_split": scatter_buckets.build_split,
+            "scatter_numbers": scatter_numbers.build_numbers,
         },
-        ordering_schedule.order_bytes,
+        scatter_schedule.order_bytes,
     ),
     PANEL: Handler(panels.launches, {"panel": panels.build_panel, chases.REST: panels.build_rest}, panels.workspace),
     user.NAME: Handler(user_entry.launches, {user.NAME: user_entry.build_user}),
@@ -128,6 +134,7 @@ HANDLERS: dict[str, Handler] = {
 
 GENERAL: dict[str, Handler] = {
     "sort": Handler(ordering_schedule.merge, {"sort": sorting.build_sort}),
+    "scatter": Handler(scatter_schedule.general, {}, scatter_schedule.general_bytes),
     "while": _IN_PLACE,
 }
 """By `kernel_class`, where a `Schedule` is general."""
@@ -141,7 +148,8 @@ class Schedule:
     """The CPU's, for registers of ``vector_bits``. It changes no bit.
 
     ``general``: for kernels that somebody else writes (`volta.numba_source`), those that serve every program: equations
-    that mean a program are that program, every loop is a plan whose launches run again and again, rows are merged.
+    that mean a program are that program, every loop is a plan whose launches run again and again, rows are merged, and
+    updates are sorted by target.
     """
 
     vector_bits: int
@@ -154,6 +162,10 @@ class Schedule:
         name = eqn.primitive.name
         panel = name == PANEL and (kept(eqn) or eqn.params["kind"] == CHASE)
         return not self.general and (name == BLOCK_PRODUCT or panel)
+
+    def bare(self, op: Scatter) -> bool:
+        """Scatters of single numbers."""
+        return not self.general and scatter_schedule.fills_rows(op)
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """Products with the loops that run band by band behind them; loops that pass arrays on tile by tile, or band by

@@ -24,6 +24,7 @@ from volta.numba_cuda.products.dot_unpack import UNPACKED_ROWS
 from volta.xla_like.control_calls import KINDS
 from volta.xla_like.dot import BLOCK_PRODUCT
 from volta.xla_like.kernels import KernelCall, LoopKernel, kernel_class
+from volta.xla_like.ordering import Scatter
 from volta.xla_like.panels import PANEL, kept
 from volta.xla_like.plan import Buffer
 from volta.xla_like.user import NAME as USER
@@ -86,6 +87,9 @@ class Schedule:
             long = eqn.params["kind"] == "qr" and eqn.inputs[0].aval.shape[2] > panels.REFLECTED
             return (kept(eqn) and not long) or panels.keeps_composed(eqn)
         return eqn.primitive.name == BLOCK_PRODUCT and eqn.inputs[0].aval.shape[0] <= UNPACKED_ROWS
+
+    def bare(self, op: Scatter) -> bool:
+        return False
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """Products with the loops that their kernels compute where they write tiles, and those of the same rows beside

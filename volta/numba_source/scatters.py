@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from volta.emit.builder import compute_dtype
 from volta.emit.reducers import BLOCK, LANES, Reducer
-from volta.numba_cpu.ordering_schedule import CHUNK, FEW_UPDATES, SCATTER_SLOTS, SortedUpdates
+from volta.numba_cpu.scatter_schedule import CHUNK, FEW_UPDATES, SCATTER_SLOTS, SortedUpdates
 from volta.numba_source.bodies import calculated_read
 from volta.numba_source.builder import HALVES, TextBuilder
 from volta.numba_source.functions import Meaning, calculated
@@ -24,7 +24,7 @@ class _Sorting:
 
     def __init__(self, what: SortedUpdates, lines: Lines) -> None:
         self.what, self.lines = what, lines
-        self.index, self.item = what.index.itemsize, what.value.itemsize
+        self.index = what.index.itemsize
         names = ["updates", "targets", "out", None, "slots", "width", "count", "counts", "records", "places"]
         names += ["shift", "buckets", "chunks"]
         used = [(name, f"args[{i}]") for i, name in enumerate(names) if name is not None]
@@ -40,18 +40,13 @@ class _Sorting:
         at = index if index.isidentifier() else f"({index})"
         self.lines.line(f"store_i{8 * self.index}({base}, {at} * {self.index}, i{8 * self.index}({value}))")
 
-    def copy(self, source: str, distance: str, to: str, index: str, size: int) -> None:
-        """A value, by its bits, as number ``index`` of what lies at ``to``, ``size`` bytes each."""
-        kind = f"i{8 * self.item}"
-        self.lines.line(f"store_{kind}({to}, {index} * {size}, load_{kind}({source}, {distance}))")
-
     def item_of(self, each: str) -> None:
         """The batch item of a task, and where its parts begin."""
         size = self.what.scatter.dtype.itemsize
         self.lines.line(f"item, part = task // {each}, task % {each}")
         self.lines.line("target = targets + item * count * 8")
-        self.lines.line(f"record = records + item * count * {2 * self.what.word}")
-        self.lines.line(f"place = places + item * count * {self.item}")
+        self.lines.line(f"record = records + item * count * {2 * self.index}")
+        self.lines.line(f"place = places + item * count * {self.index}")
         self.lines.line(f"updates_at = updates + item * count * width * {size}")
 
     @contextmanager
@@ -102,14 +97,11 @@ def scatter_place_text(what: SortedUpdates, module: Module, notes: Notes) -> lis
         with s.chunk():
             lines.line(f"at = {s.number('ends', 'bucket')}")
             s.write_number("ends", "bucket", "at + 1")
-            to, size = ("place", s.item)
-            if what.coarse:  # a record: the slot, then what is sorted
-                lines.line(f"store_i{8 * s.index}(record, at * {2 * what.word}, i{8 * s.index}(slot))")
-                to, size = f"record + {what.word}", 2 * what.word
-            if what.carries:
-                s.copy("updates_at", f"i * {s.item}", to, "at", size)
+            if what.coarse:  # a record: the slot, then the position
+                s.write_number("record", "2 * at", "slot")
+                s.write_number("record", "2 * at + 1", "i")
             else:
-                lines.line(f"store_i{8 * s.index}({to}, at * {size}, i{8 * s.index}(i))")
+                s.write_number("place", "at", "i")
     return lines.lines
 
 
@@ -182,16 +174,14 @@ def scatter_text(what: SortedUpdates, module: Module, notes: Notes) -> list[str]
             lines.line("low, running, number = running, high, high - running")
             lines.line(f"here = out + (item * slots + first + slot) * width * {slot.item}")
             with lines.block("if number > 0:"):
-                if what.carries:
-                    lines.line(f"updates_at = place + low * {slot.item}")
-                slot.write("number", "i" if what.carries else s.number("place", "low + i"))
+                slot.write("number", s.number("place", "low + i"))
     return lines.lines
 
 
 def _sort_bucket(s: _Sorting) -> None:
-    """A bucket's records by slots: their values, and in scratch memory where each slot's end."""
-    lines, record = s.lines, 2 * s.what.word
-    slot = f"slot = i64(load_i{8 * s.index}(record, i * {record})) - first"
+    """A bucket's records by slots: their positions, and in scratch memory where each slot's end."""
+    lines = s.lines
+    slot = f"slot = {s.number('record', '2 * i')} - first"
     with lines.block("for slot in range(own):"):
         s.write_number("scratch", "slot", "0")
     with lines.block("for i in range(low, high):"):
@@ -206,7 +196,7 @@ def _sort_bucket(s: _Sorting) -> None:
         lines.line(slot)
         lines.line(f"at = {s.number('scratch', 'slot')}")
         s.write_number("scratch", "slot", "at + 1")
-        s.copy("record", f"i * {record} + {s.what.word}", "place", "at", s.item)
+        s.write_number("place", "at", s.number("record", "2 * i + 1"))
 
 
 def scatter_few_text(spec: ScatterSpec, module: Module, notes: Notes) -> list[str]:

@@ -133,7 +133,7 @@ class _Build:
         carried: int | None = None, tight: bool = False,
     ) -> Scheduled:  # fmt: skip
         """``tight``: the plan is to keep to a budget."""
-        lowered = lower_to_nodes(program.jaxpr, self.prepared, own_results=carried is not None)
+        lowered = lower_to_nodes(program.jaxpr, self.prepared, carried is not None, self.scheduler.bare)
         fuser, groups = fuse(lowered, self.options.fusion)
         copies = Copies()
         if self.options.fusion and self.options.recompute:

@@ -17,7 +17,7 @@ from volta.xla_like.kernels import fill_value
 from volta.xla_like.nodes import Const, Iota, Lowered, Node, Operand, Ref, Val, is_positions
 from volta.xla_like.offload import HOST
 from volta.xla_like.passes import inline_calls
-from volta.xla_like.scattering import lower_scatter
+from volta.xla_like.scattering import Bare, lower_scatter
 from volta.xla_like.views import Ints, View, prod
 
 Prepare = Callable[[ClosedJaxpr], ClosedJaxpr]
@@ -33,9 +33,10 @@ def _view_of(operand: Operand, view: View) -> Operand:
 class Lowering:
     """Builds the nodes of one flat (call-free) program."""
 
-    def __init__(self, prepare: Prepare = inline_calls) -> None:
+    def __init__(self, prepare: Prepare = inline_calls, bare: Bare = lambda op: False) -> None:
         self.nodes: list[Node] = []
         self._prepare = prepare
+        self.bare = bare
         self.env: dict[Var, Operand] = {}
         self._source: Source | None = None
         self._written: dict[object, Ref] = {}
@@ -351,13 +352,15 @@ def _merged(view: View, low: int, high: int) -> int | None:
     return None if flat is None else flat.strides[0]
 
 
-def lower_to_nodes(jaxpr: Jaxpr, prepare: Prepare = inline_calls, own_results: bool = False) -> Lowered:
+def lower_to_nodes(
+    jaxpr: Jaxpr, prepare: Prepare = inline_calls, own_results: bool = False, bare: Bare = lambda op: False
+) -> Lowered:
     """Lower a flat program; every result is a whole Val (a result that is an input stays that input).
 
     ``prepare`` is for programs that equations carry. With ``own_results`` each result has a Val of its own, which is no
-    input and no other result.
+    input and no other result. ``bare`` says which scatters read their targets as they come.
     """
-    low = Lowering(prepare)
+    low = Lowering(prepare, bare)
     low.look(jaxpr)
     consts = tuple(low.bind_input(v, f"const{i}") for i, v in enumerate(jaxpr.constvars))
     inputs = tuple(low.bind_input(v, f"in{i}") for i, v in enumerate(jaxpr.invars))

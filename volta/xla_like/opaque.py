@@ -308,7 +308,7 @@ def _sort(node: Node, ctx: Context) -> list[KernelCall]:
 
 
 def _scatter(node: Node, ctx: Context) -> list[KernelCall]:
-    """Operands: table [B, S, W] (or a constant), updates [B, I, W], targets int64 [B, I] (−1: dropped)."""
+    """Operands: table [B, S, W] (or a constant), updates [B, I, W], targets [B, I] (int64, −1: dropped; or bare)."""
     table, updates, targets = (x for x in node.operands)
     out = node.outputs[0]
     assert not isinstance(table, Iota) and isinstance(updates, Ref) and isinstance(targets, Ref)

@@ -86,8 +86,8 @@ class Sort(Operation):
 class Scatter(Operation):
     """For each item of a batch, ``count`` rows of updates into ``slots`` rows of a result, ``width`` elements each.
 
-    Accesses: updates (batch, count, width), targets (batch, count; int64, -1: dropped), the result (batch, slots,
-    width), which holds what updates are combined with.
+    Accesses: updates (batch, count, width), targets (batch, count; int64, -1: dropped; where a backend reads them so,
+    int32, dropped if out of range), the result (batch, slots, width), which holds what updates are combined with.
     """
 
     spec: ScatterSpec

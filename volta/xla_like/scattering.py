@@ -1,8 +1,8 @@
-"""A scatter as a node: one row-major target for each row of updates, −1 where it is out of range."""
+"""A scatter as a node: one row-major target for each row of updates, −1 where it is out of range; or bare targets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -11,11 +11,18 @@ import numpy as np
 from volta.core.avals import ShapedArray
 from volta.core.ir import Eqn
 from volta.xla_like.nodes import Const, Operand, Ref, Val
+from volta.xla_like.ordering import Scatter, ScatterSpec
 from volta.xla_like.views import Ints, View, prod, row_major
+
+Bare = Callable[[Scatter], bool]
+"""Whether the kernels of a scatter read targets of 32 bits as they come, and leave out those that are out of range."""
 
 
 class Lowering(Protocol):
     """What is needed of the lowering that comes to such an equation."""
+
+    @property
+    def bare(self) -> Bare: ...
 
     def add(
         self, kind: str, name: str, params: dict[str, Any], operands: Sequence[Operand], shape: Ints,
@@ -43,12 +50,16 @@ def lower_scatter(low: Lowering, eqn: Eqn, operands: list[Operand], avals: list[
     batch, width = prod(shape[:nb]), prod(shape[nb + len(axes) :])
     count = prod(index_shape[nb:])
 
-    flat = [low.reshaped(x, (batch * count,)) for x in indices]
-    target, inside = _targets(low, flat, picked, eqn.params["mode"] == "clip")
-    if inside is not None:
-        minus = Const(-1, target.dtype, View((), ()))
-        target = _op(low, "select_n", [inside, minus, target], target.dtype)
     sizes = (batch, prod(picked), width, count)
+    flat, clip = [low.reshaped(x, (batch * count,)) for x in indices], eqn.params["mode"] == "clip"
+    narrow = len(flat) == 1 and flat[0].dtype == np.int32 and not clip
+    if narrow and low.bare(Scatter(ScatterSpec(eqn.params["op"], table.dtype), *sizes)):
+        target = low.contiguous(flat[0])
+    else:
+        target, inside = _targets(low, flat, picked, clip)
+        if inside is not None:
+            minus = Const(-1, target.dtype, View((), ()))
+            target = _op(low, "select_n", [inside, minus, target], target.dtype)
     (out,) = low.add(
         "scatter", "scatter", {"op": eqn.params["op"], "sizes": sizes},
         [table, low.contiguous(updates), target], shape, [ShapedArray(shape, table.dtype)],

@@ -9,6 +9,7 @@ import attrs
 
 from volta.core.ir import Eqn
 from volta.xla_like.kernels import KernelCall
+from volta.xla_like.ordering import Scatter
 from volta.xla_like.plan import Buffer
 
 
@@ -25,6 +26,9 @@ class Scheduler(Protocol):
 
     def keeps(self, eqn: Eqn) -> bool:
         """Whether there is a kernel for an equation that means a program, which is then not put in its place."""
+
+    def bare(self, op: Scatter) -> bool:
+        """Whether kernels read a scatter's targets as they come, of 32 bits, and leave out those out of range."""
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """The calls, in an order that is as good, with those that run as one in a call of `Joined`."""
@@ -45,6 +49,9 @@ class Unscheduled:
     moves: bool = False
 
     def keeps(self, eqn: Eqn) -> bool:
+        return False
+
+    def bare(self, op: Scatter) -> bool:
         return False
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:

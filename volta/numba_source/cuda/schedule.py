@@ -22,6 +22,7 @@ from volta.xla_like.attention import Attention
 from volta.xla_like.control_calls import KINDS
 from volta.xla_like.dot import Dot, strides_of
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel, LoopKernel, kernel_class
+from volta.xla_like.ordering import Scatter
 from volta.xla_like.plan import Buffer
 from volta.xla_like.user import NAME as USER
 from volta.xla_like.views import prod
@@ -87,6 +88,9 @@ class Schedule:
 
     def keeps(self, eqn: Eqn) -> bool:
         """No equation: the texts are of programs."""
+        return False
+
+    def bare(self, op: Scatter) -> bool:
         return False
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
