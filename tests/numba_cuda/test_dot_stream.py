@@ -38,7 +38,7 @@ def test_parts_that_lie_side_by_side_are_one_copy():
 
 
 @pytest.mark.parametrize("name", ["Q4_K", "Q5_K", pytest.param("Q8_0", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("change", [{"wide": 2, "warps": 16, "stages": 1}, {"wide": 1, "warps": 8}], ids=str)
+@pytest.mark.parametrize("change", [{"wide": 2, "warps": 8, "stages": 1}, {"wide": 1, "warps": 8}], ids=str)
 def test_lanes_may_have_several_columns(name, change, monkeypatch):
     chosen, taken = dot_choice._choose_stream, []
 
