@@ -253,8 +253,10 @@ def _host_permuted(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
     low, high, which = (b.zext(x, I64) for x in args)
     every, found = b.or_(low, b.shl(high, I64(32))), I64(0)
     for i in range(4):
-        digit = b.and_(b.lshr(which, I64(4 * i)), I64(7))
-        byte = b.and_(b.lshr(every, b.shl(digit, I64(3))), I64(0xFF))
+        digit = b.lshr(which, I64(4 * i))
+        byte = b.and_(b.lshr(every, b.shl(b.and_(digit, I64(7)), I64(3))), I64(0xFF))
+        signs = b.select(b.icmp_unsigned("<", byte, I64(0x80)), I64(0), I64(0xFF))
+        byte = b.select(b.icmp_unsigned("==", b.and_(digit, I64(8)), I64(0)), byte, signs)
         found = b.or_(found, b.shl(byte, I64(8 * i)))
     return b.trunc(found, I32)
 
@@ -268,7 +270,8 @@ _PERMUTED = register(
 
 
 def permuted(b: ir.IRBuilder, low: ir.Value, high: ir.Value, which: ir.Value) -> ir.Value:
-    """Four of the eight bytes of two i32: those that the lowest hexadecimal digits of `which` number, from 0 to 7."""
+    """Four of the eight bytes of two i32: those that the lowest hexadecimal digits of `which` number, from 0 to 7; 8
+    more is a byte of its sign."""
     return call(b, _PERMUTED, [low, high, which])
 
 
