@@ -91,16 +91,20 @@ def _measured(table: Table, record: Record) -> Iterator[str]:
         yield block(table.show(record))
 
 
-def slower(record: Record) -> Iterator[tuple[str, str, float]]:
-    """Rows, and the best peer of each, where that took less time than Volta (to two digits); most first."""
+def best_peers(record: Record) -> dict[str, tuple[str, float]]:
+    """The fastest peer of each row that has one, and Volta's time by its."""
     best: dict[str, tuple[str, float]] = {}
-    for name, (ratio, _) in ratios.ratios(record).items():
+    for name, (ratio, _) in ratios.ratios({"rows": [], **record}).items():
         row, _, peer = name.rpartition(", by ")
         if peer not in OURS and ratio >= best.get(row, ("", 0.0))[1]:
             best[row] = (peer, ratio)
-    for row, (peer, ratio) in sorted(best.items(), key=lambda item: -item[1][1]):
-        if round(ratio, 2) > 1.0:
-            yield row, peer, ratio
+    return best
+
+
+def slower(best: dict[str, tuple[str, float]]) -> list[tuple[str, str, float]]:
+    """Rows whose best peer took less time than Volta, to two digits; most first."""
+    rows = [(row, peer, ratio) for row, (peer, ratio) in best.items() if round(ratio, 2) > 1.0]
+    return sorted(rows, key=lambda row: -row[2])
 
 
 def reasons() -> dict[str, str]:
@@ -120,8 +124,9 @@ def _summary() -> Iterator[str]:
     lines, measured = [], 0
     for table in TABLES:
         if record := _read(table.record):
-            measured += len({name.rpartition(", by ")[0] for name in ratios.ratios(record)}) if "rows" in record else 0
-            for row, peer, ratio in slower(record) if "rows" in record else ():
+            best = best_peers(record)
+            measured += len(best)
+            for row, peer, ratio in slower(best):
                 why = next((text for start, text in limits.items() if row == start or row.startswith(f"{start} ")), "")
                 lines.append([table.title, row, f"{ratio:.2f}", peer, why])
     yield "## Where a peer is faster\n"
