@@ -148,3 +148,18 @@ def test_nothing_is_moved_without_a_budget() -> None:
         c.kernel.name == "move" for c in plan.calls if isinstance(c.kernel, offload.Move)
     )
     assert aligned(plan.host_arena_bytes) == 0
+
+
+def test_what_reads_nothing_of_its_operands_leaves_no_sooner_than_the_program_has_it(monkeypatch) -> None:
+    """A padding that cuts all of its operand away needs no call but its own: a plan may have it first, and a program
+    not before what it names. Such a value was once sent to the host in front of the equation that computes it."""
+    monkeypatch.setattr(offload, "LEAST", 0)
+    monkeypatch.setattr(offload, "BESIDE", 1e-9)
+    monkeypatch.setattr(offload, "HIDDEN", 0)
+
+    def loss(x: Any) -> Any:
+        ys = [vnp.exp(x) for _ in range(5)] + [lax.pad(x, 0.0, [(-1, 1, 0)])]
+        return sum(vnp.sum(vnp.tanh(y)) for y in ys)
+
+    free, plan, _ = within(volta.value_and_grad(loss), [volta.ShapeDtypeStruct((1,), "float32")], 0.9, OnGpu())
+    assert plan.moved == (0, 0) and len(plan.calls) >= len(free.calls)

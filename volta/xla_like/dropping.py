@@ -71,6 +71,9 @@ class Timeline:
             for number in dict.fromkeys(each.reads):
                 self._reads.setdefault(number, []).append(i)
         self.call_of: list[int | None] = []  # of an equation; None of one that only looks at its operands otherwise
+        self.ready: list[int] = []
+        """Of an equation: the call in which it and all that it names are computed. A plan may compute it before what it
+        names but reads no element of, such as a padding that cuts all away; a program may not."""
         self.made: dict[Val, int] = {}
         self.name_of: dict[Val, Var] = {}
         begin = 0
@@ -78,8 +81,11 @@ class Timeline:
             nodes = lowered.nodes[begin:end]
             call = max((scheduled.call_of[n.index] for n in nodes if n.index in scheduled.call_of), default=None)
             self.call_of.append(call)
+            named = [self.home[x] for x in eqn.inputs if isinstance(x, Var) and x in self.home]
+            ready = max([call or 0, *(self.ready[i] for i in named)])
+            self.ready.append(ready)
             if call is not None:
-                self.made.update((val, call) for node in nodes for val in node.outputs)
+                self.made.update((val, ready) for node in nodes for val in node.outputs)
             for var in eqn.outputs:
                 if var in self.val_of:
                     self.name_of.setdefault(self.val_of[var], var)
@@ -198,7 +204,7 @@ class Timeline:
         temps = [
             val for val, number in self.buffer_of.items()
             if val in self.made and val in self.name_of and self.plan.buffers[number].kind == "temp"
-            and number in self._reads
+            and self.made[val] <= self._reads.get(number, [-1])[0]
         ]  # fmt: skip
         self._touched = {v: sorted({self.made[v], *self._reads[self.buffer_of[v]]}) for v in temps}
         live = np.asarray(self.plan.live_temp_bytes(), np.int64)

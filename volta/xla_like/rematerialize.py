@@ -67,7 +67,7 @@ class _Rewriting:
         program = timeline.program
         for i in self._order():
             eqn, call = self._old[i], timeline.call_of[i]
-            while call is not None and self._moves and self._moves[-1][0] <= call:
+            while call is not None and self._moves and self._moves[-1][0] <= timeline.ready[i]:
                 self._move(*self._moves.pop())
             lost = [] if call is None else [x for x in eqn.inputs if isinstance(x, Var) and self._spares(x, call)]
             if lost and call is not None:
@@ -80,13 +80,13 @@ class _Rewriting:
 
     def _order(self) -> list[int]:
         """The equations' numbers: operands first, and else by the call in which they run."""
-        home, calls = self._timeline.home, self._timeline.call_of
+        home, calls = self._timeline.home, self._timeline.ready
         waits = [{home[x] for x in e.inputs if isinstance(x, Var) and x in home} for e in self._old]
         readers: list[list[int]] = [[] for _ in self._old]
         for i, needed in enumerate(waits):
             for n in needed:
                 readers[n].append(i)
-        ready = [(calls[i] or 0, i) for i, needed in enumerate(waits) if not needed]
+        ready = [(calls[i], i) for i, needed in enumerate(waits) if not needed]
         heapq.heapify(ready)
         order = []
         while ready:
@@ -95,7 +95,7 @@ class _Rewriting:
             for r in readers[i]:
                 waits[r].discard(i)
                 if not waits[r]:
-                    heapq.heappush(ready, (calls[r] or 0, r))
+                    heapq.heappush(ready, (calls[r], r))
         return order
 
     def _spares(self, var: Var, call: int) -> int:
