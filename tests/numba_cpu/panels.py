@@ -17,6 +17,7 @@ def triangle(**settings: bool) -> Any:
 
 FUNCTIONS: dict[str, Any] = {
     "cholesky": lambda a: [lax.linalg.cholesky(a)],
+    "cholesky of lower triangles": lambda a: [lax.linalg.cholesky(a, symmetrize_input=False)],
     "lower": triangle(lower=True),
     "upper, of ones": triangle(lower=False, unit_diagonal=True),
     "lu": lambda a: list(lax.linalg.lu(a)),

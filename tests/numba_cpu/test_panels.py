@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
@@ -47,12 +49,8 @@ def test_chased_bulges_have_the_bits_of_their_program(n, dtype, threads, setting
     """Matrices of which some are done before others, and whose rows and columns are no whole number of tasks."""
     general = np.random.default_rng(n).standard_normal((2, n, n)).astype(dtype)
     turned = np.stack([np.roll(np.eye(n, dtype=dtype), 1, 0), np.tril(general[0], 1)])
-    before = volta.get_num_threads()
-    volta.set_num_threads(threads)
-    try:
+    with threads_set(threads):
         check(real_schur, np.concatenate([general, turned, matrices(n, dtype)]), settings)
-    finally:
-        volta.set_num_threads(before)
 
 
 def test_more_matrices_than_lanes_have_the_bits_that_each_has_alone():
@@ -63,6 +61,31 @@ def test_more_matrices_than_lanes_have_the_bits_that_each_has_alone():
             assert_bits_equal(x, y[i])
 
 
+@sampled(
+    "n,dtype,threads,name",
+    [
+        (n, dtype, threads, name)
+        for n in (1, 2, 3, 7, 8, 13, 32)
+        for dtype in ("f4", "f8")
+        for threads in (1, 3)
+        for name in ("cholesky", "cholesky of lower triangles")
+    ],
+    [(3, "f4", 3, "cholesky"), (13, "f8", 1, "cholesky of lower triangles")],
+)
+def test_matrices_of_a_vector_have_the_factors_that_each_has_alone(n, dtype, threads, name):
+    """Squares that are transposed in registers end anywhere in a row; of the last vector some lanes have no matrix."""
+    f = FUNCTIONS[name]
+    a = np.concatenate([matrices(n, dtype) * k for k in (1, -1, 2, 0.5)]).astype(dtype)
+    a[6] = np.finfo(dtype).max * np.eye(n)
+    with threads_set(threads):
+        whole = volta.jit(f)(a)[0]
+    for i in range(len(a)):
+        with volta.execution_context(options=CompileOptions(fusion=False)):
+            assert_bits_equal(volta.jit(f)(a[i : i + 1])[0], whole[i : i + 1])
+    if n > 1:
+        assert np.isnan(whole[3][np.tril_indices(n)]).all() and not np.asarray(whole)[:, 0, -1].any()
+
+
 @sampled("name", [*FUNCTIONS, *ROTATED], ["cholesky"])
 def test_panels_in_a_loop_have_the_bits_that_they_have_outside(name):
     """A loop of a small body is one native function, which calls their kernels."""
@@ -70,6 +93,16 @@ def test_panels_in_a_loop_have_the_bits_that_they_have_outside(name):
     a = np.stack([matrices(4, "f4")] * 3)
     for x, y in zip(volta.jit(lambda a: lax.map(f, a))(a), f(a), strict=True):
         assert_bits_equal(x, y)
+
+
+@contextmanager
+def threads_set(count):
+    before = volta.get_num_threads()
+    volta.set_num_threads(count)
+    try:
+        yield
+    finally:
+        volta.set_num_threads(before)
 
 
 def check(f, a, settings):
@@ -92,6 +125,14 @@ def test_columns_of_a_panel_are_one_kernel():
     assert calls(lax.linalg.cholesky, a) == [square, below, square]
     columns = [f"lu f32 batch=5 width=32 length={n}" for n in (64, 32)]
     assert calls(lambda a: lax.linalg.lu(a)[0], a) == [columns[0], f"{below} unit", columns[1]]
+
+
+def test_small_matrices_are_factored_by_one_kernel():
+    plan, _ = build_plan(volta.make_jaxpr(lax.linalg.cholesky)(matrices(32, "f4")), scheduler=Schedule(512))
+    assert [call.details() for call in plan.calls] == ["mean f32 batch=5 width=32 length=32"]
+    lower = FUNCTIONS["cholesky of lower triangles"]
+    assert calls(lower, matrices(1, "f8")) == ["lower f64 batch=5 width=1 length=1"]
+    assert calls(lower, matrices(33, "f4"))[0] == "cholesky f32 batch=5 width=32 length=32"
 
 
 def test_small_matrices_are_rotated_by_one_kernel():

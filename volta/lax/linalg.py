@@ -34,6 +34,7 @@ from volta.trace.decomposition import (
     iota,
     matmul,
     real_part,
+    symmetrized,
     tril,
     triu,
 )
@@ -63,7 +64,7 @@ def cholesky(x: ArrayLike, /, *, symmetrize_input: bool = True) -> Array:
     """
     check_floats("cholesky", (get_aval(x),), or_complex=True)
     check_square("cholesky", get_aval(x))
-    return factors.cholesky(symmetrized(x) if symmetrize_input else x)[0]
+    return (factors.cholesky_of_mean if symmetrize_input else factors.cholesky)(x)[0]
 
 
 def cholesky_update(r_matrix: ArrayLike, w_vector: ArrayLike) -> Array:
@@ -94,11 +95,6 @@ def cholesky_update(r_matrix: ArrayLike, w_vector: ArrayLike) -> Array:
         return [lax.dynamic_update_index_in_dim(factor, new, i, 0), lax.fma(c, w, lax.neg(lax.mul(s, line)))]
 
     return triu(fori(r.shape[0], step, triu(r_matrix), w_vector)[0])
-
-
-def symmetrized(x: Any) -> Any:
-    """(x + xᴴ) / 2."""
-    return lax.mul(lax.add(x, adjoint(x)), 0.5)
 
 
 def triangular_solve(

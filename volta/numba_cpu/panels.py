@@ -14,11 +14,11 @@ from volta.emit.loops import I64, PTR, for_range, if_then, load_args, loop, offs
 from volta.emit.panel_tasks import ARRAYS, run_task
 from volta.emit.panels import TOGETHER, Lanes, at
 from volta.emit.reducers import LANES, Reducer, StateArray, across_lanes
-from volta.numba_cpu import chases, rotations, target
+from volta.numba_cpu import chases, rotations, squares, target
 from volta.numba_cpu.kernel_abi import new_kernel
 from volta.numba_cpu.launches import Launch
 from volta.xla_like.kernels import KernelCall, LibraryKernel
-from volta.xla_like.panels import CHASE, ROTATIONS, WIDTH, Panel, PanelSpec
+from volta.xla_like.panels import CHASE, ROTATIONS, WHOLE, WIDTH, Panel, PanelSpec
 from volta.xla_like.plan import Buffer
 
 COLUMNS = 256
@@ -30,6 +30,8 @@ def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> l
     assert isinstance(op, Panel)
     if op.spec.kind in ROTATIONS:
         return rotations.launches(call, vector_bits)
+    if op.spec.kind in WHOLE:
+        return squares.launches(call, vector_bits)
     if op.spec.kind == CHASE:
         return chases.launches(call, vector_bits)
     words = laid_out((*call.accesses, op.batch, op.width, op.length))
@@ -208,6 +210,8 @@ def build_panel(module: ir.Module, name: str, spec: PanelSpec) -> ir.Function:
     """Args: the arrays, then batch, width and length."""
     if spec.kind in ROTATIONS:
         return rotations.build(module, name, spec)
+    if spec.kind in WHOLE:
+        return squares.build(module, name, spec)
     if spec.kind == CHASE:
         return chases.build(module, name, spec, _Thread)
     function, b = new_kernel(module, name)

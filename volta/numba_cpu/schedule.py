@@ -47,7 +47,7 @@ from volta.xla_like import control_calls, user
 from volta.xla_like.dot import BLOCK_PRODUCT
 from volta.xla_like.kernels import KernelCall, kernel_class
 from volta.xla_like.ordering import Scatter
-from volta.xla_like.panels import CHASE, PANEL, kept
+from volta.xla_like.panels import CHASE, PANEL, WHOLE, kept
 from volta.xla_like.plan import Buffer
 
 Build = Callable[[ir.Module, str, Any], object]
@@ -160,7 +160,7 @@ class Schedule:
     def keeps(self, eqn: Eqn) -> bool:
         """Products with weights in blocks, and panels."""
         name = eqn.primitive.name
-        panel = name == PANEL and (kept(eqn) or eqn.params["kind"] == CHASE)
+        panel = name == PANEL and (kept(eqn) or eqn.params["kind"] in (CHASE, *WHOLE))
         return not self.general and (name == BLOCK_PRODUCT or panel)
 
     def bare(self, op: Scatter) -> bool:

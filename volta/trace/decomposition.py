@@ -209,6 +209,11 @@ def adjoint(x: Any) -> Any:
     return conjugated(transposed(x))
 
 
+def symmetrized(x: Any) -> Any:
+    """(x + xᴴ) / 2."""
+    return lax.mul(lax.add(x, adjoint(x)), 0.5)
+
+
 def slice_at(x: Any, start: Any, size: int, axis: int) -> Any:
     return lax.dynamic_slice_in_dim(x, start, size, axis)
 

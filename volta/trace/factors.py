@@ -26,6 +26,7 @@ from volta.trace.decomposition import (
     row_at,
     slice_at,
     subtract_product,
+    symmetrized,
     transposed,
     tril,
     triu,
@@ -34,7 +35,7 @@ from volta.trace.decomposition import (
 )
 from volta.trace.panels import PanelProgram
 from volta.trace.triangular import Triangular, forward_block
-from volta.xla_like.panels import FACTOR
+from volta.xla_like.panels import FACTOR, LOWER, MEAN
 
 GROUP = DEFINITIONS.dot_chunk
 """Columns that are factored in one loop: what is left of them is taken off by one product."""
@@ -47,6 +48,8 @@ def _cholesky(a: Any) -> list[Any]:
     batch, n, _ = shape_of(a)
     if not batch * n:
         return [a]
+    if n <= BLOCK:
+        return _lower(a)
     size = padded_size(n)
     a = tril(bordered(a, size, size, True))
     found = base.fill((batch, size, size), 0, base.dtype_of(a))
@@ -62,9 +65,23 @@ def _cholesky(a: Any) -> list[Any]:
         elif start:  # put together: a loop that reads what is updated asks of each element where it lies
             above = base.fill((batch, start, end - start), 0, base.dtype_of(a))
             x = lax.concatenate([lax.slice_in_dim(found, 0, start, axis=2), lax.concatenate([above, x], 1)], 2)
-    out = lax.slice(x, (0, 0, 0), (batch, n, n))
-    good = lax.reduce_and(lax.gt(real_part(diagonal_of(out, 0, n)), 0), (1,))
-    return [tril(where(broadcast(good, out, 0), out, np.nan))]
+    return [_checked(lax.slice(x, (0, 0, 0), (batch, n, n)))]
+
+
+def _checked(x: Any) -> Any:
+    """L, NaN where there is none."""
+    good = lax.reduce_and(lax.gt(real_part(diagonal_of(x, 0, shape_of(x)[1])), 0), (1,))
+    return tril(where(broadcast(good, x, 0), x, np.nan))
+
+
+def _cholesky_of_mean(a: Any) -> list[Any]:
+    """That of (a + aᴴ) / 2."""
+    batch, n, _ = shape_of(a)
+    return _mean(a) if batch and 0 < n <= BLOCK else _cholesky(symmetrized(a))
+
+
+_lower = PanelProgram(LOWER, lambda a, unit: [_checked(_cholesky_block(tril(a)))])
+_mean = PanelProgram(MEAN, lambda a, unit: _lower.value(symmetrized(a), unit))
 
 
 def _cholesky_group(x: Any, unit: bool) -> list[Any]:
@@ -129,7 +146,12 @@ def _cholesky_rule(primals: Sequence[Any], outs: Sequence[Any], tangents: Sequen
     return [matmul(factor, phi)]
 
 
+def _mean_rule(primals: Sequence[Any], outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    return _cholesky_rule(primals, outs, [symmetrized(tangents[0])])
+
+
 cholesky = Decomposition("cholesky", _cholesky, _cholesky_rule, of_complex=True)
+cholesky_of_mean = Decomposition("cholesky", _cholesky_of_mean, _mean_rule, of_complex=True)
 
 # -- lu ----------------------------------------------------------------------------------------------------------------
 

@@ -19,10 +19,15 @@ WIDTH = 32
 ROTATIONS = ("symmetric", "rows")
 """Jacobi's rotations: of the rows and columns of symmetric matrices, and of rows that are made orthogonal."""
 
-FACTOR, FORWARD, TRIANGLE, CHASE = COMPOSED = ("factor", "forward", "triangle", "chase")
+WHOLE = LOWER, MEAN = ("lower", "mean")
+"""Cholesky's factors of matrices of one panel, NaN where there is none: of what is in the lower triangle, and of the
+mean of the matrix and its transpose."""
+
+FACTOR, FORWARD, TRIANGLE, CHASE, *_ = COMPOSED = ("factor", "forward", "triangle", "chase", *WHOLE)
 """Cholesky's columns of a whole group; triangular equations of more than a block of rows; T of a block of reflections,
-from the products of their vectors and their factors; a QR step of Hessenberg's form, whose reflections chase a bulge.
-Where a backend has no kernel for these they are what they mean: panels and products, or loops."""
+from the products of their vectors and their factors; a QR step of Hessenberg's form, whose reflections chase a bulge;
+Cholesky's factors of small matrices. Where a backend has no kernel for these they are what they mean: panels and
+products, or loops."""
 
 ROWS = 48
 """Of a matrix that one kernel rotates, at most: so many lie near whoever does it."""
