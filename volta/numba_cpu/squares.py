@@ -84,7 +84,7 @@ class _Near:
     def load(self, i: ir.Value, j: ir.Value) -> Value:
         return self.wide.load(self.at(i, j), self.dtype)
 
-    # -- memory ----------------------------------------------------------------------------------------------------------
+    # -- memory --------------------------------------------------------------------------------------------------------
 
     def _squares(self) -> Iterator[tuple[ir.Value, ir.Value | None]]:
         """Where squares begin among a matrix's elements, and which lanes of the last one there are."""
