@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import attrs
 
+from volta.core import dtypes
 from volta.emit.args import Word, laid_out
 from volta.numba_cpu.launches import Launch
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
@@ -28,6 +30,16 @@ SORT_CHUNK = 1 << 16
 
 FEW_ROWS = 16
 """As many rows or more are a task each, of any length."""
+
+REGISTER_BITS = 512
+"""Of registers whose processors move the lanes of a mask to the front (AVX-512): what sorts in vectors needs."""
+
+SPLIT = 64
+"""Buckets of a long row of numbers alone: a power of four, so that keys are back in their buffer when they are shared
+out; many threads have several each, and one fits into a nearer cache."""
+
+BOUNDS = SPLIT + 2
+"""Words of a chunk: where the keys of each bucket begin, where they end, and whether some are special."""
 
 
 @attrs.frozen
@@ -67,6 +79,8 @@ def sort(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[
     ones in chunks, by several threads."""
     op = call.kernel
     assert isinstance(op, Sort)
+    if _in_vectors(op, vector_bits):
+        return _sort_in_vectors(call, op)
     if call.workspace is not None:
         return _sort_in_chunks(call, op, call.workspace)
     digits = sum(8 * d.itemsize // DIGIT for d in op.spec.dtypes[: op.spec.num_keys])
@@ -75,6 +89,34 @@ def sort(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[
     words = laid_out((*call.accesses, op.rows, op.length))
     scratch = 8 * BUCKETS_OF_DIGIT + 2 * RadixRecord.of(op.spec).size * op.length
     return [Launch(LibraryKernel("sort_rows", op.spec), call, *words, op.rows, scratch)]
+
+
+def _in_vectors(op: Sort, vector_bits: int) -> bool:
+    """Whether a sort is of numbers alone, which vectors have room for."""
+    (dtype, *others) = op.spec.dtypes
+    return vector_bits >= REGISTER_BITS and not others and op.spec.positions is None and dtype.itemsize in (4, 8)
+
+
+def _sort_in_vectors(call: KernelCall, op: Sort) -> list[Launch]:
+    (dtype,) = op.spec.dtypes
+    if call.workspace is None:
+        words = laid_out((*call.accesses, op.rows, op.length))
+        return [Launch(LibraryKernel("vector_sort", dtype), call, *words, op.rows, dtype.itemsize * op.length)]
+    chunks = -(-op.length // SORT_CHUNK)
+    parts = [Access(call.workspace, n, ()) for n in _vector_workspace(op)[:-1]]
+    words = laid_out((*call.accesses, op.length, chunks, *parts))
+    tasks = {"sample": op.rows, "share": op.rows * chunks, "buckets": op.rows * SPLIT}
+    if dtypes.is_float(dtype):
+        tasks["special"] = op.rows
+    return [Launch(LibraryKernel(f"vector_sort_{x}", dtype), call, *words, n) for x, n in tasks.items()]
+
+
+def _vector_workspace(op: Sort) -> list[int]:
+    """Where the bounds of chunks, the splitters and the keys of long rows, twice, begin; and the bytes in all."""
+    size = op.spec.dtypes[0].itemsize
+    keys = size * op.rows * op.length
+    parts = [8 * BOUNDS * op.rows * -(-op.length // SORT_CHUNK), size * SPLIT * op.rows, keys, keys]
+    return [0, *itertools.accumulate(parts)]
 
 
 def merge(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
@@ -118,4 +160,6 @@ def sort_bytes(call: KernelCall, vector_bits: int) -> int:
     assert isinstance(op, Sort)
     if op.rows >= FEW_ROWS or not SORT_CHUNK < op.length < SMALL:
         return 0
+    if _in_vectors(op, vector_bits):
+        return _vector_workspace(op)[-1]
     return _in_chunks(op) + 2 * RadixRecord.of(op.spec).size * op.rows * op.length

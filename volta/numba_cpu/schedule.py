@@ -41,6 +41,7 @@ from volta.numba_cpu import (
     target,
     tiles,
     user_entry,
+    vector_sorting,
 )
 from volta.numba_cpu.launches import Launch
 from volta.xla_like import control_calls, user
@@ -109,6 +110,11 @@ HANDLERS: dict[str, Handler] = {
             "sort_starts": radix_sorting.build_starts,
             "sort_place": radix_sorting.build_place,
             "sort_results": radix_sorting.build_results,
+            "vector_sort": vector_sorting.build_rows,
+            "vector_sort_sample": vector_sorting.build_sample,
+            "vector_sort_share": vector_sorting.build_share,
+            "vector_sort_buckets": vector_sorting.build_buckets,
+            "vector_sort_special": vector_sorting.build_special,
         },
         ordering_schedule.sort_bytes,
     ),
