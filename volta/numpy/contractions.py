@@ -42,7 +42,8 @@ def contract(
     Labels in both operands and in ``out`` are batch axes. A label of one operand that ``out`` lacks is summed first.
     """
     paired = _pair(tuple(xs), tuple(ys), tuple(out))
-    x, y = (summed(v, lonely) for v, lonely in zip((x, y), paired.lonely, strict=True))
+    if paired.lonely != ((), ()):
+        x, y = (summed(v, lonely) for v, lonely in zip((x, y), paired.lonely, strict=True))
     if get_aval(x).dtype == dtypes.bool_:
         x, y = (lax.convert_element_type(v, dtypes.int32) for v in (x, y))
         result = lax.dot_general(x, y, paired.numbers, precision, preferred_element_type)

@@ -119,14 +119,29 @@ def joined(name: str, types: Sequence[tuple[np.dtype, bool]]) -> tuple[np.dtype,
         raise DTypeError(f"{name}: {error}") from None
 
 
+def _meet(xs: Sequence[Any]) -> bool:
+    """Whether operands are arrays of one dtype, as they mostly are: an eager operation asks each time."""
+    if not xs or not isinstance(xs[0], Array):
+        return False
+    dtype = xs[0].aval.dtype
+    for x in xs:
+        if not isinstance(x, Array) or x.aval.weak_type or x.aval.dtype != dtype:
+            return False
+    return True
+
+
 def promote_dtypes(name: str, *xs: Any) -> list[Any]:
     """The operands in their common dtype; shapes are untouched."""
+    if _meet(xs):
+        return list(xs)
     dtype, weak = common_dtype(name, *xs)
     return [convert(x, dtype, weak) for x in xs]
 
 
 def promote_floats(name: str, *xs: Any) -> list[Any]:
     """The operands in their common float or complex dtype: integers and booleans count as the default float."""
+    if _meet(xs) and dtypes.is_float(xs[0].aval.dtype):
+        return list(xs)
     dtype, weak = common_dtype(name, *xs)
     if is_key(dtype):
         raise DTypeError(at_user_line(f"{name}: {refusal(dtype)}"))

@@ -152,6 +152,12 @@ def canonical_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
 
 def canonical_ints(name: str, what: str, values: Any) -> tuple[int, ...]:
     """A static sequence of ints (a shape, a permutation) as a tuple of Python ints."""
+    if type(values) is tuple:
+        for v in values:
+            if type(v) is not int:
+                break
+        else:
+            return values
     items = values if isinstance(values, (tuple, list)) else np.atleast_1d(values) if _is_static(values) else None
     try:
         return tuple(int(v.__index__()) for v in items)  # type: ignore[union-attr]
