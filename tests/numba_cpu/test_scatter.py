@@ -17,6 +17,7 @@ from volta.numba_cpu.scatter_schedule import (
     CHUNK,
     LONG_ROW,
     NUMBER_BUCKETS,
+    NUMBERS_ALONE,
     SHORT_ROW,
     Filling,
     Sorting,
@@ -44,7 +45,10 @@ def summed(x: np.ndarray, at: np.ndarray, slots: int) -> np.ndarray:
     return out
 
 
-SLOTS = {"one": 1, "sorted at once": 300, "the most of these": ALONE, "by buckets": ALONE + 1}
+SLOTS = {
+    "one": 1, "sorted at once": 300, "the most of these": ALONE, "by buckets": ALONE + 1,
+    "the most rows": NUMBERS_ALONE, "rows of buckets": NUMBERS_ALONE + 1,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", SLOTS)
@@ -56,7 +60,7 @@ def test_sums_are_those_of_the_definition(kind, columns) -> None:
     assert_bits_equal(nn.segment_sum(x, at, slots), 0 + summed(x, at, slots))
 
 
-@pytest.mark.parametrize("slots", [100, ALONE + 904])
+@pytest.mark.parametrize("slots", [100, ALONE + 904, NUMBERS_ALONE + 904])
 def test_chunks_of_updates_stay_in_their_order(slots) -> None:
     """More updates than one task sorts: the last one stays, and a running number shows the order."""
     count = 2 * CHUNK + 77
@@ -78,7 +82,7 @@ def test_chunks_of_updates_stay_in_their_order(slots) -> None:
 @pytest.mark.turns(6)
 def test_dtypes_are_carried_by_their_bits(dtype) -> None:
     x, op = fill("normal", (500,), dtype, seed=3), "max" if dtype == "bool" else "add"
-    for slots in (40, ALONE + 5):
+    for slots in (40, ALONE + 5, NUMBERS_ALONE + 5):
         at = targets(500, slots)
         one = lax.scatter(np.zeros(slots, x.dtype), x, [at], (0,), op=op)
         rows = lax.scatter(np.zeros((slots, 2), x.dtype), np.stack([x, x], 1), [at], (0,), op=op)
@@ -86,7 +90,7 @@ def test_dtypes_are_carried_by_their_bits(dtype) -> None:
 
 
 def test_items_of_a_batch_are_sorted_by_themselves() -> None:
-    x, slots = fill("ladder", (3, 400), seed=4), ALONE + 60
+    x, slots = fill("ladder", (3, 400), seed=4), NUMBERS_ALONE + 60
     at = np.stack([targets(400, slots) + i for i in range(3)])
     mapped = volta.vmap(lambda x, at: nn.segment_sum(x, at, slots))(x, at)
     for i in range(3):
@@ -136,7 +140,7 @@ def test_what_single_numbers_are_put_into() -> None:
 
 
 @pytest.mark.parametrize("op", ["add", "mul", "min", "max", "set"])
-@pytest.mark.parametrize("slots", [3, 300, ALONE + 500])
+@pytest.mark.parametrize("slots", [3, 300, ALONE + 500, NUMBERS_ALONE + 500])
 def test_numbers_that_ascend_and_those_that_do_not(op, slots) -> None:
     """Runs of some rows, of some blocks of SUM, and of none; in chunks that stay as they are and in lists."""
     count = 3 * CHUNK + 5 if slots > 3 else 5 * 4096 + 17
@@ -152,19 +156,20 @@ def test_numbers_that_ascend_and_those_that_do_not(op, slots) -> None:
 def test_targets_of_32_and_of_64_bits_are_the_same() -> None:
     x, at = fill("ladder", (9000,), seed=8), targets(9000, 300)
     beyond = np.where(at < 0, np.int64(1) << 40, at.astype(np.int64))  # out of range, whatever is left of it
-    for slots in (300, ALONE + 9):
+    for slots in (300, ALONE + 9, NUMBERS_ALONE + 9):
         assert_bits_equal(nn.segment_sum(x, at, slots), nn.segment_sum(x, beyond, slots))
 
 
 def test_the_launches_of_a_large_scatter_are_shared_by_threads() -> None:
     x, at = fill("normal", (1 << 18,)), targets(1 << 18, 5000)
 
-    def launches(x: np.ndarray) -> list[tuple[str, int]]:
-        compiled = volta.jit(lambda x, at: nn.segment_sum(x, at, 5000)).lower(x, at).compile()
+    def launches(x: np.ndarray, slots: int = 5000) -> list[tuple[str, int]]:
+        compiled = volta.jit(lambda x, at: nn.segment_sum(x, at, slots)).lower(x, at).compile()
         found: list[Launch] = compiled.executable.plan.all_launches()
         kernels = [(x.kernel, x.tasks) for x in found]
         return [(k.name, n) for k, n in kernels if isinstance(k, LibraryKernel) and k.name.startswith("scatter")]
 
-    assert launches(x) == [("scatter_split", 4), ("scatter_numbers", 157)]
+    assert launches(x) == [("scatter_numbers", 79)]
+    assert launches(x, 40_000) == [("scatter_split", 4), ("scatter_numbers", 157)]
     sorted_first = [("scatter_count", 4), ("scatter_starts", 1), ("scatter_place", 4), ("scatter", 79)]
     assert launches(np.stack([x, x], 1)) == sorted_first

@@ -29,7 +29,10 @@ CHUNK = 1 << 16
 """Updates that a task sorts, or puts into buckets."""
 
 ALONE = 4096
-"""Up to this many slots there are no buckets: the cache holds as many places that are written to."""
+"""Up to this many slots positions are sorted without buckets: the cache holds as many places that are written to."""
+
+NUMBERS_ALONE = 1 << 15
+"""Likewise for single numbers, which are written once, to where nothing waits for them: memory farther away will do."""
 
 BUCKETS = 128
 """Of more slots, positions are sorted by so many buckets of slots first, and each bucket then: by more of them where a
@@ -128,7 +131,7 @@ class Filling:
 
     @classmethod
     def of(cls, op: Scatter, target: int = 8) -> Filling:
-        split = op.slots > ALONE
+        split = op.slots > NUMBERS_ALONE
         row = LONG_ROW if 2 * op.count > SHORT_ROW * op.slots else SHORT_ROW
         shift = _shift(op.slots, NUMBER_BUCKETS) if split else 0
         buckets = -(-op.slots >> shift) if split else 1
