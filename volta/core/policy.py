@@ -68,10 +68,11 @@ class DotAlgorithm:
 
 
 class DotAlgorithmPreset(enum.Enum):
-    """Algorithms of products that Volta computes, under JAX's names (operand, operand, accumulation).
+    """Algorithms of products, under JAX's names (operand, operand, accumulation). Those that Volta computes:
 
     F32_F32_F32: chains of float32, for float32 and narrower; F16_F16_F32 and BF16_BF16_F32 of operands of these dtypes
-    are that too. F64_F64_F64: float64. TF32_TF32_F32, and BF16_BF16_F32 of float32: tensor cores, below strict.
+    are that too. F64_F64_F64: float64. TF32_TF32_F32, and BF16_BF16_F32 of float32: tensor cores, below strict. The
+    others are refused by the product that names one.
 
     >>> x = np.ones(3, np.float16)
     >>> lax.dot(x, x, lax.DotAlgorithmPreset.F16_F16_F32)
@@ -84,6 +85,16 @@ class DotAlgorithmPreset(enum.Enum):
     TF32_TF32_F32 = "tf32"
     F32_F32_F32 = "f32"
     F64_F64_F64 = "f64"
+    ANY_F8_ANY_F8_F32 = "f8"
+    ANY_F8_ANY_F8_F32_FAST_ACCUM = "f8 fast"
+    ANY_F8_ANY_F8_ANY = "f8 any"
+    ANY_F8_ANY_F8_ANY_FAST_ACCUM = "f8 any fast"
+    F16_F16_F16 = "f16 f16"
+    BF16_BF16_BF16 = "bf16 bf16"
+    BF16_BF16_F32_X3 = "bf16 x3"
+    BF16_BF16_F32_X6 = "bf16 x6"
+    BF16_BF16_F32_X9 = "bf16 x9"
+    TF32_TF32_F32_X3 = "tf32 x3"
 
     @property
     def algorithm(self) -> DotAlgorithm | None:

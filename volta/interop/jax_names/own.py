@@ -240,6 +240,11 @@ RANDOM: dict[str, Any] = {
 }
 
 
+def dtype_of(x: Any) -> np.dtype:
+    """The dtype of an array or a number; a dtype's own."""
+    return dtypes.canonicalize(x) if isinstance(x, (type, str, np.dtype)) else get_aval(x).dtype
+
+
 def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     """The running logarithm of sums of exponentials."""
     out: Array = volta.lax.associative_scan(volta.numpy.logaddexp, operand, reverse, axis)
@@ -261,6 +266,7 @@ LAX: dict[str, Any] = {
     "bessel_i1e": _SPECIAL.i1e,
     "betainc": _SPECIAL.betainc,
     "cumlogsumexp": cumlogsumexp,
+    "dtype": dtype_of,
     "igamma": _SPECIAL.gammainc,
     "igammac": _SPECIAL.gammaincc,
     "platform_dependent": platform_dependent,
