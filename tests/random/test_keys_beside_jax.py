@@ -102,3 +102,26 @@ def test_what_jax_refuses_volta_refuses(expression):
     assert not isinstance(ours.value, volta.errors.ArgumentError), "the error says what is wrong, not that something is"
     if isinstance(theirs.value, IndexError):
         assert isinstance(ours.value, IndexError)
+
+
+GENERATORS = """
+key; jax.random.split(key, 3); jax.random.split(key, (2, 2)); jax.random.fold_in(key, 9); jax.random.bits(key, (7,))
+jax.random.bits(key); jax.random.bits(key, (5, 3), 'uint8'); jax.random.bits(key, (0,)); jax.random.uniform(key, (9,))
+jax.random.bits(key, (6,), 'uint16'); jax.random.randint(key, (9,), 0, 1000); jax.random.permutation(key, 40)
+jax.random.key_data(jax.random.split(jax.random.fold_in(key, 3))); jax.random.clone(key); jax.random.key_impl(key)
+jax.random.bernoulli(key, 0.3, (8,)); jax.random.rademacher(key, (8,)); jax.random.wrap_key_data(words, impl=impl)
+jax.random.bits(jax.random.wrap_key_data(words, impl=impl), (9,)); repr(key); key == key; key.dtype; key.dtype.name
+jax.lax.rng_bit_generator(words, (5,)); jax.lax.rng_bit_generator(words, (3, 2), np.uint8)
+"""
+
+
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
+@pytest.mark.parametrize("expression", expressions(GENERATORS))
+def test_generators_are_jax_s_on_a_cpu(expression, impl):
+    """In batches they are not: JAX draws for all keys of a batch from the first."""
+
+    def value(library):
+        names = {"jax": library, "np": np, "key": library.random.key(5, impl=impl), "impl": impl}
+        return eval(expression, {**names, "words": library.numpy.asarray(np.array([7, 8, 2**32 - 1, 2**32 - 1], np.uint32))})
+
+    assert plain(value(volta)) == plain(value(jax))

@@ -181,7 +181,7 @@ def test_gradients_flow_through_samples():
         (lambda k: random.generalized_normal(k, 0.0), ValueError, "random.generalized_normal: there is no"),
         (lambda k: random.truncated_normal(k, np.zeros(2), np.zeros(3)), ShapeError, "truncated_normal: parameters of"),
         (lambda k: random.choice(k, np.float32(3)), ShapeError, "axis 0 is out of range"),
-        (lambda k: random.key_dtype("rbg"), ValueError, "random.key_dtype: impl='rbg'"),
+        (lambda k: random.key_dtype("mt19937"), ValueError, "random.key_dtype: impl='mt19937'"),
         (lambda k: random.choice(k, 3, (4,), replace=False), ValueError, "without replacement"),
         (lambda k: random.choice(k, 0, (4,)), ValueError, "nothing"),
         (lambda k: random.choice(k, 3, p=np.ones(2, "f4")), ShapeError, "shape"),

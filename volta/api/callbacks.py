@@ -154,7 +154,7 @@ def _sent(x: Any) -> Any:
 def _handed(x: np.ndarray, dtype: np.dtype) -> Any:
     """What has travelled as the array that the function gets."""
     array = as_array(x)
-    return array.keyed() if is_key(dtype) else array
+    return array.keyed(dtype) if is_key(dtype) else array
 
 
 class _Formatter(string.Formatter):

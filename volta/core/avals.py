@@ -12,7 +12,7 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.errors import ShapeError, VoltaError
-from volta.core.extended import FRY, is_key
+from volta.core.extended import is_key
 from volta.core.source import at_user_line
 
 Shape = tuple[int, ...]
@@ -48,10 +48,9 @@ class ShapedArray:
         """The type of what lies in memory: of random keys their words, along a last axis."""
         return _words_of(self) if is_key(self.dtype) else self
 
-    @property
-    def keys(self) -> ShapedArray:
-        """The type of keys that have these words."""
-        return _keys_of(self)
+    def keys(self, kind: Any) -> ShapedArray:
+        """The type of keys of a type that have these words."""
+        return _keys_of(self, kind)
 
     @property
     def sharding(self) -> None:
@@ -88,8 +87,8 @@ def _words_of(keys: ShapedArray) -> ShapedArray:
 
 
 @lru_cache(maxsize=256)
-def _keys_of(words: ShapedArray) -> ShapedArray:
-    return ShapedArray(words.shape[:-1], FRY)
+def _keys_of(words: ShapedArray, kind: Any) -> ShapedArray:
+    return ShapedArray(words.shape[:-1], kind)
 
 
 def as_shape(name: str, shape: Any) -> Shape:

@@ -52,7 +52,13 @@ class KeyType:
 FRY: Any = KeyType("key<fry>", "threefry2x32", 2)
 """Keys of Threefry-2x32. (Of any type, since types of arrays are annotated as NumPy's.)"""
 
-KEY_TYPES: tuple[Any, ...] = (FRY,)
+RBG: Any = KeyType("key<rbg>", "rbg", 4)
+"""Keys whose bits are those of ``lax.rng_bit_generator``, Philox-4x32, and whose new keys are made by Threefry."""
+
+UNSAFE_RBG: Any = KeyType("key<urbg>", "unsafe_rbg", 4)
+"""The same, with new keys made by Philox too, as JAX makes them: quicker, and nobody knows how independent."""
+
+KEY_TYPES: tuple[Any, ...] = (FRY, RBG, UNSAFE_RBG)
 
 
 def is_key(dtype: Any) -> bool:

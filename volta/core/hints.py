@@ -99,7 +99,7 @@ HINTS: dict[str, dict[str, str]] = {
         **_each(_SPECIAL, "random_gamma_grad"),
         **_each("it is volta.lax.ragged_dot", "ragged_dot_general Ragged*"),
         **_each("programs have no effects, so nothing orders them", "after_all create_token dce_sink"),
-        **_each("random bits come from keys: volta.random.bits", "rng_bit_generator rng_uniform RandomAlgorithm"),
+        **_each("random bits come from keys: volta.random.bits", "rng_uniform"),
         **_each("precision is a name, 'highest' or 'bfloat16'; docs/from_jax.md lists them", "AccuracyMode"),
         **_each("precision is a name, 'highest' or 'bfloat16'; docs/from_jax.md lists them", "PrecisionLike Tolerance"),
         **_each("indices say it: volta.numpy.take, x[...] and x.at[...]", "index_take"),

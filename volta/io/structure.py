@@ -246,7 +246,7 @@ def leaf(node: Node, arrays: dict[str, Any], weak: Any) -> Any:
         words, of = arrays[value], _KEYS[kind]
         if words.dtype != dtypes.uint32 or words.shape[-1:] != (of.words,):
             raise FormatError(f"corrupt: {value!r:.80} is {words.aval}, which are no words of {of}")
-        return words.keyed()
+        return words.keyed(of)
     return weak(arrays[value]) if kind == "weak array" else arrays[value]
 
 

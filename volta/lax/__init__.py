@@ -15,6 +15,8 @@ from volta.ops import lax as _lax
 
 from volta.ops.lax import *  # noqa: F403  isort: skip
 from volta.lax.composites import *  # type: ignore[assignment]  # noqa: F403  isort: skip (these take their place)
+from volta.lax.bit_generator import *  # noqa: F403
+from volta.lax.bit_generator import __all__ as _bit_generator
 from volta.lax.branches import *  # noqa: F403
 from volta.lax.branches import __all__ as _branches
 from volta.lax.composites import __all__ as _composites
@@ -42,6 +44,7 @@ if not TYPE_CHECKING:  # so that a type checker still knows which names there ar
         {
             *_lax.__all__,
             *_composites,
+            *_bit_generator,
             *_branches,
             *_constraints,
             *_convolution,

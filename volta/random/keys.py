@@ -2,13 +2,13 @@
 
 A key is a scalar of the dtype ``key<fry>``: so a program cannot take it for a number, and an array of keys has one
 element a key. Its two words, a uint32 array of shape (2,), are what jax.random calls a raw key, and functions take
-either; numbers are drawn from words.
+either; numbers are drawn from words. Keys of other generators (``impl="rbg"``) have a dtype and a number of words of
+their own (``volta.core.extended``).
 """
 
 from __future__ import annotations
 
-import math
-from functools import partial
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,12 @@ from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import ShapedArray, as_shape
 from volta.core.errors import DTypeError, ShapeError
-from volta.core.extended import FRY, is_key
+from volta.core.extended import FRY, KEY_TYPES, is_key
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.ops import keys as ops
-from volta.random.threefry import counters, threefry2x32, words
+from volta.random import generators
+from volta.random.generators import GENERATORS, RAW, type_of
 from volta.runtime.array import ConcreteArray
 
 # -- the two forms of a key --------------------------------------------------------------------------------------------
@@ -35,26 +36,26 @@ def _words(keys: Any) -> Any:
     return keys.stored() if type(keys) is ConcreteArray else ops.unwrap(keys)
 
 
-def _typed(data: Any) -> Any:
+def _typed(data: Any, kind: Any) -> Any:
     """Keys of words; of known ones the same memory."""
     if type(data) is ConcreteArray:
-        return data.keyed()
-    return ops.wrap(data, FRY.impl)
+        return data.keyed(kind)
+    return ops.wrap(data, kind.impl)
 
 
-def _check_impl(name: str, impl: Any, dtype: Any = None) -> None:
-    """Refuse generators but the one that there is; it is named by ``impl`` or by the ``dtype`` of its keys."""
+def _kind(name: str, impl: Any, dtype: Any = None) -> Any:
+    """The type of a generator's keys; it is named by ``impl`` or by the ``dtype`` of its keys."""
     if dtype is not None:
         if impl is not None:
             raise ValueError(at_user_line(f"random.{name}: impl and dtype say the same: give one of them"))
         impl = dtype
-    if impl in (None, FRY, FRY.impl):
-        return
-    if impl in ("rbg", "unsafe_rbg"):
-        text = "its numbers are those of XLA's generator, which differ from device to device"
-    else:
-        text = "there is no such generator"
-    raise ValueError(at_user_line(f"random.{name}: impl={impl!r}: {text}; leave it out, or use {FRY.impl!r}"))
+    if impl is None:
+        return FRY
+    found = next((t for t in KEY_TYPES if impl in (t, t.impl)), None)
+    if found is None:
+        there = ", ".join(t.impl for t in KEY_TYPES)
+        raise ValueError(at_user_line(f"random.{name}: impl={impl!r}: there is no such generator; there are {there}"))
+    return found
 
 
 def _type_of_key(name: str, key: Any) -> ShapedArray:
@@ -67,40 +68,43 @@ def _type_of_key(name: str, key: Any) -> ShapedArray:
 
 
 def check_key(name: str, key: Any) -> Any:
-    """The words of ``key``, or an error in the words of the function ``name``."""
+    """The words of ``key`` (the key, if words do not say its type), or an error in the words of the function ``name``."""
     aval = _type_of_key(name, key)
     if is_key(aval.dtype) and not aval.shape:
-        return _words(key)
-    raw = aval.dtype == dtypes.uint32
-    if raw and aval.shape == (2,):
+        return _words(key) if aval.dtype in RAW.values() else key
+    if _is_raw(aval) and aval.ndim == 1:
         return vnp.asarray(key)
-    if is_key(aval.dtype) or (raw and aval.shape[-1:] == (2,)):
+    if is_key(aval.dtype) or _is_raw(aval):
         text = f"random.{name}: takes one key, got an array of them, {aval}; use vmap, or split one key as often"
         raise ShapeError(at_user_line(text))
     text = f"random.{name}: the key must be one of random.key(seed), or its uint32 words of shape (2,), got {aval}"
     raise DTypeError(at_user_line(text))
 
 
+def _is_raw(aval: ShapedArray) -> bool:
+    return aval.dtype == dtypes.uint32 and aval.ndim > 0 and aval.shape[-1] in RAW
+
+
 def _as_given(key: Any, new: Any) -> Any:
-    """New words in the form that ``key`` has."""
-    return _typed(new) if is_key(get_aval(key).dtype) else new
+    """New words, or keys, in the form that ``key`` has."""
+    kind = get_aval(key).dtype
+    return _typed(new, kind) if is_key(kind) and not is_key(get_aval(new).dtype) else new
 
 
 # -- making keys -------------------------------------------------------------------------------------------------------
 
 
 def key_dtype(impl: Any = None) -> Any:
-    """The dtype of a generator's keys: ``key<fry>``, as there is one.
+    """The dtype of a generator's keys, by default of threefry's: ``key<fry>``.
 
     Raises:
-        ValueError: for another generator.
+        ValueError: there is no such generator.
 
     >>> from volta import random
-    >>> random.key_dtype("threefry2x32")
-    key<fry>
+    >>> random.key_dtype(), random.key_dtype("rbg")
+    (key<fry>, key<rbg>)
     """
-    _check_impl("key_dtype", impl)
-    return FRY
+    return _kind("key_dtype", impl)
 
 
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
@@ -114,7 +118,8 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
 
     Args:
         seed: a Python int in [-2**63, 2**64), or an integer or bool scalar array.
-        impl: the generator: 'threefry2x32', which is the only one. (The numbers of JAX's 'rbg' depend on the device.)
+        impl: the generator: 'threefry2x32', which is the default; 'rbg', whose bits are Philox's, in the layout of JAX on
+            the CPU, and whose new keys are threefry's; 'unsafe_rbg', which makes new keys by Philox too.
         dtype: the same, as ``key_dtype`` gives it.
 
     Raises:
@@ -128,14 +133,14 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
     Array((), dtype=key<fry>) overlaying:
     [ 0 42]
     """
-    _check_impl("key", impl, dtype)
-    return _typed(_seeded("key", seed))
+    kind = _kind("key", impl, dtype)
+    return _typed(_seeded("key", seed, kind), kind)
 
 
 def PRNGKey(seed: Any, *, impl: Any = None) -> Array:  # noqa: N802 - JAX's name
-    """A raw key: the words of ``key(seed)``, a uint32 array of shape (2,).
+    """A raw key: the words of ``key(seed)``, a uint32 array of shape (2,), of 'rbg' and 'unsafe_rbg' (4,).
 
-    Every function that takes a key takes either, and draws the same numbers.
+    Every function that takes a key takes either, and draws the same numbers. Four words are taken for a key of 'rbg'.
 
     Args:
         seed, impl: as those of `key`, and so the errors.
@@ -144,12 +149,17 @@ def PRNGKey(seed: Any, *, impl: Any = None) -> Array:  # noqa: N802 - JAX's name
     >>> random.PRNGKey(42)
     Array([ 0, 42], dtype=uint32)
     """
-    _check_impl("PRNGKey", impl)
-    return _seeded("PRNGKey", seed)
+    return _seeded("PRNGKey", seed, _kind("PRNGKey", impl))
 
 
-def _seeded(name: str, seed: Any) -> Any:
-    """The words of a key from a seed."""
+def _seeded(name: str, seed: Any, kind: Any) -> Any:
+    """The words of a generator's key from a seed."""
+    words = _seed_words(name, seed)
+    return words if kind == FRY else GENERATORS[kind].seed(words)
+
+
+def _seed_words(name: str, seed: Any) -> Any:
+    """The two words of a seed."""
     if isinstance(seed, int):
         if not -(2**63) <= seed < 2**64:
             raise OverflowError(at_user_line(f"random.{name}: the seed must have 64 bits, got {seed}"))
@@ -181,7 +191,7 @@ def _of_seed(seed: Any) -> Any:
 
 
 def key_data(keys: Any) -> Array:
-    """The uint32 words of keys, of shape (..., 2); of raw keys these themselves.
+    """The uint32 words of keys, of shape (..., 2), of other generators than threefry (..., 4); of raw keys themselves.
 
     >>> from volta import random
     >>> random.key_data(random.key(7))
@@ -190,17 +200,18 @@ def key_data(keys: Any) -> Array:
     aval = _type_of_key("key_data", keys)
     if is_key(aval.dtype):
         return _words(keys)
-    _check_words("key_data", aval)
+    _check_words("key_data", aval, RAW)
     return vnp.asarray(keys)
 
 
-def _check_words(name: str, aval: ShapedArray) -> None:
-    if aval.dtype != dtypes.uint32 or aval.shape[-1:] != (2,):
-        raise DTypeError(at_user_line(f"random.{name}: words of keys are uint32 arrays of shape (..., 2), got {aval}"))
+def _check_words(name: str, aval: ShapedArray, words: Collection[int]) -> None:
+    if aval.dtype != dtypes.uint32 or not aval.shape or aval.shape[-1] not in words:
+        shapes = " or ".join(f"(..., {n})" for n in words)
+        raise DTypeError(at_user_line(f"random.{name}: words of keys are uint32 arrays of shape {shapes}, got {aval}"))
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
-    """Keys of their uint32 words, which have the shape (..., 2); ``impl`` and ``dtype`` as in `key`.
+    """Keys of their uint32 words, of shape (..., 2), or (..., 4) for 'rbg'; ``impl`` and ``dtype`` as in `key`.
 
     Raises:
         DTypeError: for another dtype or shape.
@@ -210,16 +221,16 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -
     >>> random.wrap_key_data(random.PRNGKey(7)) == random.key(7)
     Array(True, dtype=bool)
     """
-    _check_impl("wrap_key_data", impl, dtype)
+    kind = _kind("wrap_key_data", impl, dtype)
     data = key_bits_array if isinstance(key_bits_array, Array) else vnp.asarray(key_bits_array)  # JAX's words too
-    _check_words("wrap_key_data", data.aval)
-    return _typed(data)
+    _check_words("wrap_key_data", data.aval, (kind.words,))
+    return _typed(data, kind)
 
 
 def key_impl(keys: Any) -> str:
-    """The name of the generator behind keys, typed or raw: always 'threefry2x32'."""
+    """The name of the generator behind keys, typed or raw: 'threefry2x32', 'rbg' or 'unsafe_rbg'."""
     key_data(keys)
-    return str(FRY.impl)
+    return str(type_of(keys).impl)
 
 
 def clone(key: Any) -> Array:
@@ -244,7 +255,7 @@ def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
         num: how many, or the shape of the array of keys.
 
     Returns:
-        keys of shape (num,), or num; of a raw key raw ones, of shape (num, 2), or (*num, 2).
+        keys of shape (num,), or num; of a raw key raw ones, of shape (num, 2), or (*num, 2) (of four words, with 4).
 
     >>> from volta import random
     >>> key, subkey = random.split(random.key(0))
@@ -254,10 +265,7 @@ def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
     return _as_given(key, _split(check_key("split", key), check_shape("split", num)))
 
 
-@partial(jit, static_argnums=(1,))
-def _split(key: Any, shape: tuple[int, ...]) -> Any:
-    first, second = threefry2x32(words(key), *counters(math.prod(shape)))
-    return vnp.stack([first, second], axis=-1).reshape((*shape, 2))
+_split = jit(generators.split, static_argnums=(1,))
 
 
 def fold_in(key: Any, data: Any) -> Array:
@@ -291,4 +299,4 @@ def fold_in(key: Any, data: Any) -> Array:
 
 @jit
 def _fold_in(key: Any, data: Any) -> Any:
-    return vnp.stack(threefry2x32(words(key), np.uint32(0), lax.convert_element_type(data, np.uint32)))
+    return generators.fold_in(key, lax.convert_element_type(data, np.uint32))

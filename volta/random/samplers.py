@@ -23,8 +23,9 @@ from volta.core.array import Array
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
+from volta.random.generators import random_bits
 from volta.random.keys import _split, check_key, check_shape
-from volta.random.threefry import random_bits, unsigned
+from volta.random.threefry import unsigned
 
 Shape = tuple[int, ...]
 

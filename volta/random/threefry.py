@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import volta.lax as lax
+import volta.numpy as vnp
 from volta.core import dtypes
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -54,6 +55,17 @@ def counters(n: int) -> tuple[Any, Any]:
     index = lax.iota(np.uint64, n)
     high = lax.convert_element_type(lax.shift_right_logical(index, np.uint64(32)), np.uint32)
     return high, lax.convert_element_type(index, np.uint32)
+
+
+def split(key: Any, shape: tuple[int, ...]) -> Any:
+    """The words of new keys: element i is the cipher of i."""
+    first, second = threefry2x32(words(key), *counters(math.prod(shape)))
+    return vnp.stack([first, second], axis=-1).reshape((*shape, 2))
+
+
+def fold_in(key: Any, data: Any) -> Any:
+    """The words of the key that is the cipher of a uint32."""
+    return vnp.stack(threefry2x32(words(key), np.uint32(0), data))
 
 
 def random_bits(key: Any, width: int, shape: tuple[int, ...]) -> Any:

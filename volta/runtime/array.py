@@ -81,9 +81,9 @@ class ConcreteArray(Array):
         """Random keys as their words, in the same memory; anything else itself."""
         return self.retyped(self.aval.stored) if is_key(self.aval.dtype) else self
 
-    def keyed(self) -> ConcreteArray:
-        """Words of random keys as the keys, in the same memory."""
-        return self.retyped(self.aval.keys)
+    def keyed(self, kind: Any) -> ConcreteArray:
+        """Words of random keys as keys of a type, in the same memory."""
+        return self.retyped(self.aval.keys(kind))
 
     def is_deleted(self) -> bool:
         return self._buffer is None
@@ -362,7 +362,7 @@ describe(ConcreteArray, "address", "_buffer", SharedBuffer)
 
 def _unpickle(x: np.ndarray, dtype: str, weak_type: bool) -> ConcreteArray:
     kind, array = dtypes.BY_NAME[dtype], ConcreteArray.from_numpy(x)
-    return array.keyed() if is_key(kind) else array.retyped(ShapedArray(x.shape, kind, weak_type))
+    return array.keyed(kind) if is_key(kind) else array.retyped(ShapedArray(x.shape, kind, weak_type))
 
 
 _interned: Recent[ShapedArray, ShapedArray] = Recent(4096)

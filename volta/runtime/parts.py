@@ -50,7 +50,7 @@ class Parts:
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         with use_trace(eval_trace()):
             outs = self._run(arrays)
-        return [x.keyed() if is_key(a.dtype) else x for a, x in zip(self._out_avals, outs, strict=True)]
+        return [x.keyed(a.dtype) if is_key(a.dtype) else x for a, x in zip(self._out_avals, outs, strict=True)]
 
     def __getattr__(self, name: str) -> Any:
         """What an executable of one plan knows (``plan``, ``as_text``, ``peak_live_bytes``, …) is not there.

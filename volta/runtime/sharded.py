@@ -109,9 +109,9 @@ class ShardedArray(SpreadArray):
             return self
         return ShardedArray(self.aval.stored, self._sharding, {r: x.stored() for r, x in self.parts().items()})
 
-    def keyed(self) -> ShardedArray:
-        """Words of random keys as the keys, in the same memory."""
-        return ShardedArray(self.aval.keys, self._sharding, {r: x.keyed() for r, x in self.parts().items()})
+    def keyed(self, kind: Any) -> ShardedArray:
+        """Words of random keys as keys of a type, in the same memory."""
+        return ShardedArray(self.aval.keys(kind), self._sharding, {r: x.keyed(kind) for r, x in self.parts().items()})
 
     def numpy(self) -> np.ndarray:
         return self.assembled().numpy()

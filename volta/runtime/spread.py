@@ -217,7 +217,8 @@ class SpreadExecutable:
             aval = self.partition.out_avals[k]
             parts = {r: self._placed(r, read(held[r], self.partition.locals[r].outputs[k])) for r in self._ranks}
             out = ShardedArray(aval, sharding, parts, self.partition.out_layouts[k])
-            results.append(out.keyed() if is_key(self._out_avals[k].dtype) else out)
+            dtype = self._out_avals[k].dtype
+            results.append(out.keyed(dtype) if is_key(dtype) else out)
         self._delete(self._donations(given))
         return results
 

@@ -74,7 +74,7 @@ class Turns:
                     for var in local.drops[i]:
                         own.pop(var, None)
         outs = [devices.put(self._result(k, held), device) for k in range(len(found.out_avals))]
-        return [x.keyed() if is_key(a.dtype) else x for x, a in zip(outs, self._out_avals, strict=True)]
+        return [x.keyed(a.dtype) if is_key(a.dtype) else x for x, a in zip(outs, self._out_avals, strict=True)]
 
     def _arguments(self, values: Sequence[Any], rank: int) -> Held:
         found = self.partition
