@@ -238,7 +238,12 @@ NAMES: dict[str, dict[str, Any]] = {
     "jax._src.compilation_cache": {"_cache": None, "reset_cache": lambda: None},
     "jax._src.cloud_tpu_init": {"running_in_cloud_tpu_vm": False},
     "jax._src.config": CONFIG,
-    "jax._src.core": {**own.CORE, **primitives.CORE, "reset_trace_state": lambda: True, "trace_state_clean": lambda: True},
+    "jax._src.core": {
+        **own.CORE,
+        **primitives.CORE,
+        "reset_trace_state": lambda: True,
+        "trace_state_clean": lambda: True,
+    },
     "jax._src.deprecations": {"is_accelerated": lambda name: True},
     "jax._src.dispatch": {
         "xla_primitive_callable": types.SimpleNamespace(cache_info=_misses, cache_clear=lambda: None)

@@ -1,9 +1,9 @@
 """JAX's own tests, run on Volta: ``python scripts/conformance/jax_tests.py CHECKOUT [lax_numpy_test …]``.
 
-CHECKOUT is a checkout of jax-ml/jax (its folders ``tests``, ``jax/_src`` and ``jax/example_libraries`` are read); absl-py,
-ml_dtypes and opt_einsum must be installed. ``import jax`` means Volta in the tests, and JAX's internals mean what
-``jax_internals.py`` says. Prints how many cases of each module pass, are skipped and fail, and from what causes; of
-each test that fails the first words. ``--json FILE`` keeps every case. ``--x64`` runs as with JAX_ENABLE_X64,
+CHECKOUT is a checkout of jax-ml/jax (its folders ``tests``, ``jax/_src`` and ``jax/example_libraries`` are read);
+absl-py, ml_dtypes and opt_einsum must be installed. ``import jax`` means Volta in the tests, and JAX's internals mean
+what ``jax_internals.py`` says. Prints how many cases of each module pass, are skipped and fail, and from what causes;
+of each test that fails the first words. ``--json FILE`` keeps every case. ``--x64`` runs as with JAX_ENABLE_X64,
 ``--cases N`` draws N cases of each family of arguments (JAX's default is 10), ``--only WORD`` takes cases named so.
 """
 

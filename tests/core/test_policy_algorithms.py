@@ -53,6 +53,7 @@ def test_of_other_operands_an_algorithm_is_refused(precision, dtype):
 
 def test_what_volta_does_not_compute_is_refused_by_name():
     x = vnp.ones((4, 4))
-    for precision in ("BF16_BF16_F32_X3", PRESET.BF16_BF16_F32_X9, PRESET.F16_F16_F16, lax.DotAlgorithm(np.float16, np.float16, np.float16)):
+    parts = lax.DotAlgorithm(np.float16, np.float16, np.float16)
+    for precision in ("BF16_BF16_F32_X3", PRESET.BF16_BF16_F32_X9, PRESET.F16_F16_F16, parts):
         with pytest.raises(DTypeError, match="no precision.*Of JAX's algorithms there are F16_F16_F32, BF16"):
             lax.dot(x, x, precision)

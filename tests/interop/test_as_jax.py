@@ -121,6 +121,21 @@ def test_settings_are_accepted_where_volta_is_as_they_say() -> None:
     assert own.config.jax_enable_x64 is False
 
 
+def test_the_generator_of_keys_may_be_set() -> None:
+    made = [own.RANDOM["key"], own.RANDOM["PRNGKey"], lambda seed: own.RANDOM["wrap_key_data"](np.zeros(4, np.uint32))]
+    before = own.config.jax_default_prng_impl
+    try:
+        own.config.update("jax_default_prng_impl", "rbg")
+        assert [volta.random.key_impl(make(3)) for make in made] == ["rbg"] * 3
+        assert volta.random.key_impl(own.RANDOM["key"](3, impl="threefry2x32")) == "threefry2x32"
+        assert volta.random.key_impl(own.RANDOM["key"](3, dtype=volta.random.key_dtype())) == "threefry2x32"
+        with pytest.raises(volta.errors.ArgumentError, match="cannot be 'philox4x32'"):
+            own.config.update("jax_default_prng_impl", "philox4x32")
+    finally:
+        own.config.update("jax_default_prng_impl", before)
+    assert volta.random.key_impl(own.RANDOM["key"](3)) == "threefry2x32"
+
+
 def test_types_and_kinds_of_dtypes() -> None:
     kind = own.typeof(vnp.ones((2, 3)))
     assert (kind.shape, kind.dtype, kind.ndim, kind.size, str(kind)) == ((2, 3), np.float32, 2, 6, "float32[2,3]")

@@ -126,14 +126,36 @@ def test_upper_halves_of_products_of_64_bits() -> None:
 
 
 def test_what_is_refused_is_named_with_its_line_and_the_way_out() -> None:
-    def draw(state):
-        return jax.lax.rng_bit_generator(state, (3,))[1]
+    def draw(low):
+        return jax.lax.rng_uniform(low, 2.0, (3,))
 
     with pytest.raises(
-        volta.errors.UnsupportedOperationError, match=r"rng_bit_generator\(uint32\[4\]\): bits come"
+        volta.errors.UnsupportedOperationError, match=r"rng_uniform\(float32\[\], ~float32\[\]\): bits come"
     ) as e:
-        volta.from_jax(draw)(np.zeros(4, np.uint32))
-    assert "draw" in str(e.value) and "rng_bit_generator(state, (3,))" in str(e.value)
+        volta.from_jax(draw)(np.float32(1))
+    assert "draw" in str(e.value) and "rng_uniform(low, 2.0, (3,))" in str(e.value)
+
+
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
+def test_keys_of_other_generators_go_in_and_come_out(impl) -> None:
+    def f(seed, key, state):
+        words = jax.random.key_data(jax.random.fold_in(jax.random.key(seed, impl=impl), 3))
+        own = jax.random.wrap_key_data(words, impl=impl)
+        after, bits = jax.lax.rng_bit_generator(state, (3,), np.uint8)
+        return jax.random.split(own, 2), jax.random.uniform(own, (5,)), jax.random.fold_in(key, 1), after, bits
+
+    key, state = jax.random.key(9, impl=impl), np.uint32([1, 2, 3, 4])
+    keys, drawn, new, *rest = volta.from_jax(f)(7, key, state)
+    keys_of_jax, drawn_of_jax, new_of_jax, *rest_of_jax = f(7, key, state)
+    assert volta.random.key_impl(keys) == volta.random.key_impl(new) == impl and keys.shape == (2,)
+    for x, y in ((keys, keys_of_jax), (new, new_of_jax)):
+        np.testing.assert_array_equal(volta.random.key_data(x), jax.random.key_data(y))
+    for x, y in zip([drawn, *rest], [drawn_of_jax, *rest_of_jax], strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_array_equal(x, y)
+    again = volta.to_jax(lambda k: volta.random.split(k, 3))(key)
+    assert again.dtype == key.dtype
+    np.testing.assert_array_equal(jax.random.key_data(again), jax.random.key_data(jax.random.split(key, 3)))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +163,7 @@ def test_what_is_refused_is_named_with_its_line_and_the_way_out() -> None:
     [
         (lambda x: jax.lax.reduce_precision(x, 4, 3), r"reduce_precision.*to \(4, 3\) bits"),
         (lambda x: jax.lax.reduce_window(x, 0.0, lambda a, b: a - b, (2,), (1,), "VALID"), "function of its own"),
-        (lambda x: jax.random.key(1, impl="rbg"), "those of threefry"),
+        (lambda x: jax.random.key(1, impl="philox4x32"), "no keys of philox4x32; there are key<fry>, key<rbg>"),
         (lambda x: x.astype("float8_e5m2"), "there are no such dtypes"),
     ],
 )

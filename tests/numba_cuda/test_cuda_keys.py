@@ -33,3 +33,18 @@ def test_programs_there_have_the_same_bits(there):
 
     assert_bits_equal(volta.jit(f)(there), f(KEYS))
     assert_bits_equal(there[1], KEYS[1])
+
+
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
+def test_other_generators_have_the_same_bits_there(gpu, impl):
+    keys = random.split(random.key(3, impl=impl), 2)
+
+    def f(keys):
+        key = keys[1]
+        drawn = [random.bits(key, (5, 3)), random.bits(key, (7,), np.uint8), random.bits(key, (3,), np.uint64)]
+        drawn += [random.uniform(key, (9,)), random.randint(key, (7,), 0, 100), random.permutation(key, 20)]
+        return drawn, random.split(random.fold_in(key, 9), 3), volta.vmap(lambda k: random.normal(k, (5,)))(keys)
+
+    there = volta.device_put(keys, "cuda:0")
+    assert there.dtype == keys.dtype and repr(there) == repr(keys)
+    assert_bits_equal(volta.jit(f)(there), f(keys))

@@ -313,7 +313,7 @@ def test_errors_name_the_operation(name):
         (lambda: random.key_impl(np.zeros(2)), DTypeError, "random.key_data: words"),
         (lambda: random.wrap_key_data(np.zeros(2, "u4"), impl="rbg"), DTypeError, r"of shape \(..., 4\), got u32\[2\]"),
         (lambda: random.wrap_key_data(np.zeros(4, "u4")), DTypeError, r"of shape \(..., 2\), got u32\[4\]"),
-        (lambda: random.key(0, impl="foo"), ValueError, "impl='foo': there is no such generator; there are threefry2x32"),
+        (lambda: random.key(0, impl="foo"), ValueError, "impl='foo': there is no such generator; there are"),
         (lambda: vnp.result_type(KEY, 1), DTypeError, "^result_type: key<fry> and int"),
         (lambda: lax.add(KEY, 1), DTypeError, "key<fry>"),
         (lambda: lax.cond(True, lambda k: k, random.key_data, KEY), ShapeError, "cond: the branches must agree"),

@@ -122,6 +122,7 @@ def test_generators_are_jax_s_on_a_cpu(expression, impl):
 
     def value(library):
         names = {"jax": library, "np": np, "key": library.random.key(5, impl=impl), "impl": impl}
-        return eval(expression, {**names, "words": library.numpy.asarray(np.array([7, 8, 2**32 - 1, 2**32 - 1], np.uint32))})
+        words = library.numpy.asarray(np.array([7, 8, 2**32 - 1, 2**32 - 1], np.uint32))
+        return eval(expression, {**names, "words": words})
 
     assert plain(value(volta)) == plain(value(jax))

@@ -54,7 +54,7 @@ def joined(low: Any, high: Any) -> Any:
 
 
 def philox4x32(key: tuple[Any, Any], counter: tuple[Any, Any, Any, Any]) -> tuple[Any, Any, Any, Any]:
-    """The cipher: two uint32 words of key and four of counter (scalars or arrays of one shape) to four words of bits."""
+    """The cipher: two uint32 words of key and four of counter (scalars or arrays of a shape) to four words of bits."""
     (k0, k1), (x0, x1, x2, x3) = key, counter
     for turn in range(_ROUNDS):
         if turn:
@@ -73,8 +73,8 @@ def philox4x32(key: tuple[Any, Any], counter: tuple[Any, Any, Any, Any]) -> tupl
 
 
 def philox_bits(state: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-    """Uniform bits of the four words of a state: unsigned integers, of 64 bits two words each (the lower first), of fewer
-    than 32 the lower bits of one."""
+    """Uniform bits of the four words of a state: unsigned integers, of 64 bits two words each (the lower first), of
+    fewer than 32 the lower bits of one."""
     wide = dtype.itemsize == 8
     n = math.prod(shape)
     k0, k1, low, high = (state[i] for i in range(4))
@@ -82,7 +82,7 @@ def philox_bits(state: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
     lower = lax.add(index, joined(low, high))
     carried = lax.convert_element_type(lax.lt(lower, index), np.uint64)
     upper = lax.add(carried, joined(k0, k1))
-    out = philox4x32((k0, k1), (_u32(lower), _high(lower), _u32(upper), _high(upper)))
+    out: tuple[Any, ...] = philox4x32((k0, k1), (_u32(lower), _high(lower), _u32(upper), _high(upper)))
     if wide:
         out = (joined(*out[:2]), joined(*out[2:]))
     rows = lax.concatenate([lax.reshape(lax.convert_element_type(x, dtype), (1, *index.shape)) for x in out], 0)

@@ -1,7 +1,7 @@
 """The generators behind keys: what becomes of a key's words where one is made, split, folded or drawn from.
 
-``rbg`` and ``unsafe_rbg`` draw by Philox (``volta.lax.rng_bit_generator``). Keys of ``rbg`` are two of threefry's side by
-side, and new ones are made so; ``unsafe_rbg`` makes new ones by Philox, as in JAX: of every ten counters one.
+``rbg`` and ``unsafe_rbg`` draw by Philox (``volta.lax.rng_bit_generator``). Keys of ``rbg`` are two of threefry's side
+by side, and new ones are made so; ``unsafe_rbg`` makes new ones by Philox, as in JAX: of every ten counters one.
 
 A raw key says by its number of words what it is: two are threefry's, four are those of ``rbg``.
 """

@@ -68,7 +68,7 @@ def _type_of_key(name: str, key: Any) -> ShapedArray:
 
 
 def check_key(name: str, key: Any) -> Any:
-    """The words of ``key`` (the key, if words do not say its type), or an error in the words of the function ``name``."""
+    """The words of ``key``, or itself, if they do not say its type; an error in the words of the function ``name``."""
     aval = _type_of_key(name, key)
     if is_key(aval.dtype) and not aval.shape:
         return _words(key) if aval.dtype in RAW.values() else key
@@ -118,8 +118,8 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
 
     Args:
         seed: a Python int in [-2**63, 2**64), or an integer or bool scalar array.
-        impl: the generator: 'threefry2x32', which is the default; 'rbg', whose bits are Philox's, in the layout of JAX on
-            the CPU, and whose new keys are threefry's; 'unsafe_rbg', which makes new keys by Philox too.
+        impl: the generator: 'threefry2x32', which is the default; 'rbg', whose bits are Philox's, in the layout of JAX
+            on the CPU, and whose new keys are threefry's; 'unsafe_rbg', which makes new keys by Philox too.
         dtype: the same, as ``key_dtype`` gives it.
 
     Raises:

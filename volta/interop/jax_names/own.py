@@ -125,6 +125,18 @@ def _lying(sampler: Callable[..., Any]) -> Callable[..., Any]:
     return drawn
 
 
+def _of_setting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What makes keys, by default for the generator that ``jax_default_prng_impl`` names."""
+
+    @functools.wraps(function)
+    def made(*args: Any, impl: Any = None, **kwargs: Any) -> Any:
+        if impl is None and kwargs.get("dtype") is None:
+            impl = config.jax_default_prng_impl
+        return function(*args, impl=impl, **kwargs)
+
+    return made
+
+
 @functools.wraps(volta.lax.scan)
 def scan(*args: Any, _split_transpose: bool = False, **kwargs: Any) -> Any:
     return volta.lax.scan(*args, **kwargs)  # the keyword says how XLA computes a gradient
@@ -236,7 +248,8 @@ NUMPY: dict[str, Any] = {
 
 _OF_KEYS = ("PRNGKey", "clone", "fold_in", "key", "key_data", "key_dtype", "key_impl", "split", "wrap_key_data")
 RANDOM: dict[str, Any] = {
-    name: _lying(getattr(volta.random, name)) for name in volta.random.__all__ if name not in _OF_KEYS
+    **{name: _lying(getattr(volta.random, name)) for name in volta.random.__all__ if name not in _OF_KEYS},
+    **{name: _of_setting(getattr(volta.random, name)) for name in ("PRNGKey", "key", "wrap_key_data")},
 }
 
 

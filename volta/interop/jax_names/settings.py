@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from volta.core.errors import ArgumentError
+from volta.core.extended import KEY_TYPES
 from volta.core.source import at_user_line
 
 _ANY = object()
 
 _SETTINGS: dict[str, tuple[Any, Any]] = {
-    # name: (what it is, what it may be set to besides)
+    # name: (what it is, what it may be set to besides, or several of that)
     "jax_enable_x64": (False, True),  # 64 bits are always there: they stay where they are asked for
     "jax_default_matmul_precision": (None, _ANY),
     "jax_threefry_partitionable": (True, None),
@@ -28,7 +29,7 @@ _SETTINGS: dict[str, tuple[Any, Any]] = {
     "jax_log_compiles": (False, _ANY),
     "jax_check_tracer_leaks": (False, _ANY),
     "jax_enable_checks": (False, _ANY),
-    "jax_default_prng_impl": ("threefry2x32", None),
+    "jax_default_prng_impl": ("threefry2x32", tuple(kind.impl for kind in KEY_TYPES)),
 }
 _WAYS = {
     "jax_numpy_dtype_promotion": "there is one rule of promotion, JAX's standard one",
@@ -50,7 +51,8 @@ class Config:
         if name not in _SETTINGS:
             raise ArgumentError(at_user_line(f"jax.config has no {name!r} here; it has {', '.join(sorted(_SETTINGS))}"))
         own, besides = _SETTINGS[name]
-        if value != own and besides is not _ANY and value != besides:
+        others = besides if isinstance(besides, tuple) else (besides,)
+        if value != own and besides is not _ANY and value not in others:
             way = _WAYS.get(name, "there are no global switches; docs/settings.md lists the settings")
             raise ArgumentError(at_user_line(f"jax.config: {name} is {own!r} and cannot be {value!r}: {way}"))
         vars(self)[name] = value

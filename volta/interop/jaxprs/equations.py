@@ -16,7 +16,6 @@ from jax.extend.core import Literal
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.errors import DTypeError, UnsupportedOperationError, VoltaError
-from volta.core.extended import FRY
 from volta.core.ir import ClosedJaxpr
 from volta.core.source import Source, at_user_line, is_own
 from volta.interop.jaxprs import keys
@@ -134,7 +133,7 @@ def aval_of(aval: Any) -> ShapedArray:
     """The type of a value of JAX's: nothing is weak."""
     if not isinstance(getattr(aval, "dtype", None), np.dtype):
         if keys.is_key(aval):
-            return ShapedArray(aval.shape, FRY)
+            return ShapedArray(aval.shape, keys.kind_of(aval))
         raise DTypeError(at_user_line(f"from_jax: values of type {aval} have no counterpart in Volta"))
     return ShapedArray(tuple(aval.shape), dtypes.canonicalize(aval.dtype))
 

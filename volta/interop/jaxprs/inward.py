@@ -72,7 +72,7 @@ def _given(x: Any) -> Any:
 def _struct(x: Any) -> Any:
     aval = get_aval(x)
     if is_key(aval.dtype):
-        return jax.ShapeDtypeStruct(aval.shape, keys.key_dtype())
+        return jax.ShapeDtypeStruct(aval.shape, keys.key_dtype(aval.dtype))
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 

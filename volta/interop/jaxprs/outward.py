@@ -17,7 +17,7 @@ from volta.api.tracing import eval_shape
 from volta.api.vmap import vmap
 from volta.core import dtypes
 from volta.core.errors import ArgumentError
-from volta.core.extended import FRY, is_key
+from volta.core.extended import is_key
 from volta.core.source import at_user_line
 from volta.interop.jaxprs import keys, trees
 
@@ -77,7 +77,7 @@ def _floats(out: Any) -> list[Any]:
 def _call(fun: Callable[..., Any], method: str, *args: Any) -> Any:
     """The callback, for arguments of JAX's (mostly tracers)."""
     of_keys = jax.tree.map(keys.is_key, args)
-    structs = jax.tree.map(lambda x, k: ShapeDtypeStruct(x.shape, FRY if k else x.dtype), args, of_keys)
+    structs = jax.tree.map(lambda x, k: ShapeDtypeStruct(x.shape, keys.kind_of(x) if k else x.dtype), args, of_keys)
     like = eval_shape(fun, *structs)
     trees.adopt(like)
     wanted = jax.tree.map(_sent_as, like)
@@ -87,7 +87,9 @@ def _call(fun: Callable[..., Any], method: str, *args: Any) -> Any:
 
     def run(*args: Any) -> Any:
         given = jax.tree.map(lambda x: value_of(np.asarray(x)), args)
-        arrays = jax.tree.map(lambda x, k: random.wrap_key_data(x) if k else x, given, of_keys)
+        arrays = jax.tree.map(
+            lambda x, s: random.wrap_key_data(x, dtype=s.dtype) if is_key(s.dtype) else x, given, structs
+        )
         extra = np.ndim(jax.tree.leaves(args)[0]) - ranks[0] if ranks else 0
         mapped: Callable[..., Any] = compiled
         for _ in range(extra):
@@ -96,7 +98,9 @@ def _call(fun: Callable[..., Any], method: str, *args: Any) -> Any:
         return jax.tree.map(lambda x, s: _sent(x).astype(s.dtype, copy=False), out, wanted)
 
     out = jax.pure_callback(run, wanted, *args, vmap_method=method)
-    return jax.tree.map(lambda x, s: jax.random.wrap_key_data(x) if is_key(s.dtype) else x, out, like)
+    return jax.tree.map(
+        lambda x, s: jax.random.wrap_key_data(x, impl=s.dtype.impl) if is_key(s.dtype) else x, out, like
+    )
 
 
 def _sent_as(like: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from volta import lax, random
 from volta.api.vmap import vmap
 from volta.interop.jaxprs.equations import Equation, Rule
-from volta.interop.jaxprs.keys import check_drawing
+from volta.interop.jaxprs.keys import KINDS, check_drawing
 from volta.random.threefry import threefry2x32, unsigned
 
 
@@ -22,14 +22,18 @@ def _of_each(function: Callable[..., Any], *arrays: Any, rank: int) -> Any:
     return function(*arrays)
 
 
-def _check_generator(equation: Equation) -> None:
-    if "fry" not in str(equation.params["impl"]):
-        raise NotImplementedError("the generator of keys is threefry: jax.random.key(seed)")
+def _kind(equation: Equation) -> Any:
+    """The type of the keys that an equation makes."""
+    name = equation.params["impl"].name
+    found = next((kind for kind in KINDS.values() if kind.impl == name), None)
+    if found is None:
+        raise NotImplementedError(f"there are no keys of {name}; there are {', '.join(KINDS)}")
+    return found
 
 
 def _seed(equation: Equation, seeds: Any) -> Any:
-    _check_generator(equation)
-    return _of_each(random.key, seeds, rank=seeds.ndim)
+    kind = _kind(equation)
+    return _of_each(lambda seed: random.key(seed, dtype=kind), seeds, rank=seeds.ndim)
 
 
 def _split(equation: Equation, keys: Any) -> Any:
@@ -62,8 +66,12 @@ def _same(equation: Equation, keys: Any) -> Any:
 
 
 def _wrap(equation: Equation, words: Any) -> Any:
-    _check_generator(equation)
-    return random.wrap_key_data(words)
+    return random.wrap_key_data(words, dtype=_kind(equation))
+
+
+def _bit_generator(equation: Equation, state: Any) -> Any:
+    given = equation.params
+    return lax.rng_bit_generator(state, given["shape"], given["dtype"], int(given["algorithm"]))
 
 
 RULES: dict[str, Rule] = {
@@ -75,5 +83,6 @@ RULES: dict[str, Rule] = {
     "random_split": _split,
     "random_unwrap": lambda equation, keys: random.key_data(keys),
     "random_wrap": _wrap,
+    "rng_bit_generator": _bit_generator,
     "threefry2x32": _threefry,
 }

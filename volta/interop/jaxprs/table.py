@@ -63,7 +63,7 @@ REFUSED: dict[str, str] = {
         **_each(_COLLECTIVE, "reduced_vary_cast_p vary_unreduced_cast_p unreduced_pmax unreduced_pmin"),
         **_each(_COLLECTIVE, "global_array_to_host_local_array host_local_array_to_global_array"),
         **{f"{name}_{part}": _COLLECTIVE for name in _IN_TWO_PARTS for part in ("start", "done")},
-        **_each(_GENERATOR, "rng_bit_generator rng_uniform philox2x32 philox4x32 threefry4x32"),
+        **_each(_GENERATOR, "rng_uniform philox2x32 philox4x32 threefry4x32"),
         **_each(_REFERENCE, "get swap addupdate new_ref empty_ref free_ref freeze accum_grad_in_ref run_state for"),
         **_each(_REFERENCE, "broadcast_to create_linear pin unpin tie"),
         **_each(_HIGHER, "new_box box_get box_set new_log log_extend log_read to_edtype from_edtype eval_jaxpr"),
