@@ -22,6 +22,7 @@ from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.codegen.ptx_ops import Op, assembly, call
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch, Range
+from volta.numba_cuda.loops import small_loops
 from volta.xla_like.control_calls import Around, bound
 from volta.xla_like.kernels import KernelCall
 
@@ -108,6 +109,7 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
         scratch = max(x.scratch for x in found)
         region = ctx.regions.new(scratch) if scratch else 0
         inside = tuple(_moved(x, around, region) for x in found)
+        inside = (repeats and tuple(small_loops.launches(call, ctx, len(found)))) or inside
         reads: list[Range] = [(b, 0, ctx.nbytes(b)) for b in call.reads]
         writes: list[Range] = [(b, 0, ctx.nbytes(b)) for b in (*call.writes, *([region] if region else []))]
         yield Launch(
