@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
-from volta.emit.builder import Value, is_float, item_size
+from volta.emit.builder import Value, is_float
 from volta.emit.loops import I32, I64, fma, for_range, if_then, load_arg, loop, minimum, offset
 from volta.numba_cuda.codegen.threads import (
     barrier,
@@ -185,31 +185,17 @@ class _Element(ThreadEmitter):
 def _product(b: ir.IRBuilder, step: Step, dot: Dot, words: Sequence[ir.Value], element: ir.Value) -> None:
     """An element of a product: one chain of multiply-adds, as DOT has it."""
     one, dtype = ThreadBuilder(b, 1), dot.spec.accumulator
-    size = item_size(dtype)
-    places, strides = (words[0], words[5], words[10]), [[w.constant for w in words[i + 1 : i + 5]] for i in (0, 5, 10)]
     index: list[ir.Value] = []
     for n in (dot.n, dot.m, dot.batch[1]):
         index.insert(0, b.urem(element, I64(n)))
         element = b.udiv(element, I64(n))
     outer, inner, row, column = element, *index
-    at: dict[int, ir.Value] = {}
-    for which, which_index in enumerate(((outer, inner, row), (outer, inner, None, column), (outer, inner, row, column))):
-        place = places[which]
-        for i, stride in zip(which_index, strides[which], strict=False):
-            place = place if i is None else offset(b, place, b.mul(i, I64(stride)))
-        at[which] = place
-    along = strides[0][3], strides[1][2]
-    aligned = [gcd(WIDEST, *strides[which], *_distances(step, 5 * which)) for which in (0, 1)]
+    lhs = _Operand(b, step, words, 0, (outer, inner, row, None))
+    rhs = _Operand(b, step, words, 1, (outer, inner, None, column))
+    out = _Operand(b, step, words, 2, (outer, inner, row, column))
 
     def links(start: ir.Value, total: ir.Value, count: int) -> ir.Value:
-        read = []
-        for which, stride in enumerate(along):
-            first = offset(b, at[which], b.mul(start, I64(stride)))
-            alignment = max(size, gcd(aligned[which], stride * _LINKS))
-            read.append(
-                [one.load(offset(b, first, i * stride), dtype, gcd(alignment, i * stride)).ir for i in range(count)]
-            )
-        for x, y in zip(*read, strict=True):
+        for x, y in zip(*(side.read(one, dtype, start, count) for side in (lhs, rhs)), strict=True):
             total = fma(b, x, y, total) if is_float(dtype) else b.add(total, b.mul(x, y))
         return total
 
@@ -221,8 +207,29 @@ def _product(b: ir.IRBuilder, step: Step, dot: Dot, words: Sequence[ir.Value], e
         total = it.results[0]
     if dot.k > whole:
         total = links(I64(whole), total, dot.k - whole)
-    one.store(one.value(total, dtype), at[2], dtype)
+    one.store(one.value(total, dtype), out.place, dtype)
 
 
-def _distances(step: Step, word: int) -> list[int]:
-    return [distance for at, _, distance in step.addresses if at == word]
+class _Operand:
+    """Where a product's operand, or its result, lies for an element: ``index`` has None for k."""
+
+    def __init__(
+        self, b: ir.IRBuilder, step: Step, words: Sequence[ir.Value], number: int, index: Sequence[ir.Value | None]
+    ) -> None:
+        self._b, first = b, 5 * number
+        strides = step.words[first + 1 : first + 5]
+        self.place, self._along = words[first], 0
+        for at, stride in zip(index, strides, strict=True):
+            if at is None:
+                self._along = stride
+            else:
+                self.place = offset(b, self.place, b.mul(at, I64(stride)))
+        distances = [distance for at, _, distance in step.addresses if at == first]
+        self._aligned = gcd(WIDEST, *distances, *(n for n, at in zip(strides, index, strict=True) if at is not None))
+
+    def read(self, one: ThreadBuilder, dtype: str, start: ir.Value, count: int) -> list[ir.Value]:
+        """The numbers from one on along k: neighbours are read together, as LLVM knows what addresses are multiples
+        of."""
+        first, step = offset(self._b, self.place, self._b.mul(start, I64(self._along))), self._along
+        aligned = gcd(self._aligned, step * _LINKS)
+        return [one.load(offset(self._b, first, i * step), dtype, gcd(aligned, i * step)).ir for i in range(count)]
