@@ -28,7 +28,7 @@ from volta.xla_like.kernels import LoopKernel
 if TYPE_CHECKING:
     from volta.numba_cuda.loops.small_loops import Slot, SmallLoop, Step
 
-_LINKS = 32
+LINKS = 32
 """Multiply-adds of a chain whose operands are asked for together."""
 
 
@@ -200,10 +200,10 @@ def _product(b: ir.IRBuilder, step: Step, dot: Dot, words: Sequence[ir.Value], e
         return total
 
     total = one.const(dtype, 0).ir
-    whole = dot.k // _LINKS * _LINKS
+    whole = dot.k // LINKS * LINKS
     if whole:
-        with loop(b, 0, whole, _LINKS, init=[total], some=True) as it:
-            it.advance(links(it.index, it.values[0], _LINKS))
+        with loop(b, 0, whole, LINKS, init=[total], some=True) as it:
+            it.advance(links(it.index, it.values[0], LINKS))
         total = it.results[0]
     if dot.k > whole:
         total = links(I64(whole), total, dot.k - whole)
@@ -231,5 +231,5 @@ class _Operand:
         """The numbers from one on along k: neighbours are read together, as LLVM knows what addresses are multiples
         of."""
         first, step = offset(self._b, self.place, self._b.mul(start, I64(self._along))), self._along
-        aligned = gcd(self._aligned, step * _LINKS)
+        aligned = gcd(self._aligned, step * LINKS)
         return [one.load(offset(self._b, first, i * step), dtype, gcd(aligned, i * step)).ir for i in range(count)]

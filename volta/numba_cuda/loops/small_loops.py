@@ -22,7 +22,7 @@ from volta.numba_cuda.codegen.threads import WARP
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.loops.rows_apart import Work, bytes_a_row, rows_of, work_of
-from volta.numba_cuda.loops.small_loop_code import build_settling, build_small_loop
+from volta.numba_cuda.loops.small_loop_code import LINKS, build_settling, build_small_loop
 from volta.numba_cuda.processors import filling
 from volta.xla_like.control_calls import Around, bound
 from volta.xla_like.dot import Dot, item_size
@@ -100,7 +100,8 @@ class SmallLoop:
     def text(self) -> str:
         slots = "\n".join(str(attrs.astuple(s)) for s in self.slots)
         steps = "\n".join(s.text() for s in self.steps)
-        return f"flag={self.flag} rows={self.rows}/{self.each} threads={self.threads}\n{slots}\n{steps}"
+        how = f"flag={self.flag} rows={self.rows}/{self.each} threads={self.threads} links={LINKS}"
+        return f"{how}\n{slots}\n{steps}"
 
 
 def launches(call: KernelCall, ctx: LaunchContext, instead: int) -> Iterator[Launch]:
