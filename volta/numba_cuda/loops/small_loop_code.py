@@ -12,13 +12,13 @@ from llvmlite import ir
 from volta.emit.builder import Value, is_float
 from volta.emit.loops import I32, I64, fma, for_range, if_then, load_arg, loop, minimum, offset
 from volta.numba_cuda.codegen.threads import (
+    WARP,
     barrier,
     block_index,
     device_pointer,
     dynamic_shared,
     new_entry,
     thread_index,
-    WARP,
 )
 from volta.numba_cuda.loops.nests_body import ThreadEmitter
 from volta.numba_cuda.loops.scalars import WIDEST, ThreadBuilder

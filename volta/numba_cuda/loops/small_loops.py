@@ -13,7 +13,6 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-
 import attrs
 
 from volta.emit.args import Address, Word, given_words, laid_out, loop_words
@@ -114,7 +113,7 @@ def launches(call: KernelCall, ctx: LaunchContext, instead: int) -> Iterator[Lau
     memory = _Memory(plan, around, works)
     rows = rows_of(works, memory.written)
     maker = _Maker(works, memory, rows, ctx)
-    if maker.nanoseconds() > _LAUNCH * instead or not maker.fits():
+    if maker.nanoseconds() > _LAUNCH * instead or not maker.place():
         return
     yield from maker.launches(call)
 
@@ -178,8 +177,7 @@ class _Maker:
 
     def __init__(self, works: Sequence[Work], memory: _Memory, rows: int, ctx: LaunchContext) -> None:
         self._works, self._memory, self._rows, self._ctx = works, memory, rows, ctx
-        self._apart = bytes_a_row(works, memory.written, rows)
-        assert self._apart is not None
+        self._apart = bytes_a_row(works, memory.written, rows) or {}
         widest = max((w.elements // rows for w in works if w.splits(rows)), default=1)
         self._each = min(rows, max(-(-rows // filling(_BLOCKS)), -(-_BUSY // widest)))
         self._threads = min(THREADS, _up(max(self._elements(w) for w in works), WARP))
@@ -211,8 +209,9 @@ class _Maker:
                 total += rounds * kernel.k * _LINK * apart + kernel.batches * kernel.k * kernel.n * size // _BYTES
         return total
 
-    def fits(self) -> bool:
-        """Whether the GPU has shared memory enough, after slots were numbered; words of memory are copied whole."""
+    def place(self) -> bool:
+        """Number the slots and lay out those of the block's own; False where there is no room, or where what it would
+        have to keep is no whole words."""
         for work in self._works:
             for buffer in (*work.reads, *work.writes):
                 if buffer not in self._slots:
@@ -256,11 +255,19 @@ class _Maker:
         label = f"loop of {' '.join(w.call.describe() for w in self._works)}"
         settled = [s for s in slots if s.settled is not None]
         kept = [self._words[s.settled] for s in settled if s.settled is not None]
-        reads, writes = self._ctx.ranges([Access(b, 0, ()) for b in call.reads]), self._ctx.ranges(
-            [*(Access(b, 0, ()) for b in call.writes), *(x for x in kept if isinstance(x, Access))]
+        reads, writes = (
+            self._ctx.ranges([Access(b, 0, ()) for b in call.reads]),
+            self._ctx.ranges([*(Access(b, 0, ()) for b in call.writes), *(x for x in kept if isinstance(x, Access))]),
         )
         yield self._ctx.launch(
-            source, loop.blocks, loop.threads, self._words, loop.shared, label=label, alone=True, touched=(reads, writes)
+            source,
+            loop.blocks,
+            loop.threads,
+            self._words,
+            loop.shared,
+            label=label,
+            alone=True,
+            touched=(reads, writes),
         )
         if settled:
             words: list[Word] = []
