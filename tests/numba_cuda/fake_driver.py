@@ -27,7 +27,6 @@ from volta.numba_cuda.device import boxes, cuda_api, driver
 from volta.numba_cuda.device import graph as graphs
 from volta.numba_cuda.host.host import Range
 from volta.numba_cuda.host.host_runtime import READ, WRITE
-from volta.numba_cuda.loops import small_loops
 
 ERRORS = {
     0: "SUCCESS", 1: "INVALID_VALUE", 2: "OUT_OF_MEMORY", 100: "NO_DEVICE", 101: "INVALID_DEVICE",
@@ -380,9 +379,7 @@ class FakeDriver(FakeStreams):
         del self.objects[graph]
         return 0
 
-    def cuGraphDestroy(self, graph: int) -> int:
-        del self.objects[graph]
-        return 0
+    cuGraphDestroy = cuGraphExecDestroy  # noqa: N815 (the driver's name)
 
     # -- in place of the real one --------------------------------------------------------------------------------------
 
@@ -397,6 +394,6 @@ class FakeDriver(FakeStreams):
         monkeypatch.setattr(modules.ptx, "emit_text", self.emit_text)
         monkeypatch.setattr(modules.ptx, "assemble", lambda text, capability: text)
         monkeypatch.setattr(modules, "disk_cache", lambda: self.disk)
-        monkeypatch.setattr(small_loops, "ITERATIONS", 2)  # a kernel takes its time here, and is to be interrupted
+        monkeypatch.setattr(conditional_nodes.small_loops, "ITERATIONS", 2)  # kernels take time
         driver.use(lambda: self.functions)
         return self

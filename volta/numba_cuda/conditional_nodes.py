@@ -21,10 +21,15 @@ from volta.emit.loops import I1, I32, I64, PTR, VOID, load_args, offset
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.codegen.ptx_ops import Op, assembly, call
 from volta.numba_cuda.launch_context import LaunchContext
-from volta.numba_cuda.launches import Launch, Range
+from volta.numba_cuda.launches import Launch, Range, Regions
 from volta.numba_cuda.loops import small_loops
-from volta.xla_like.control_calls import Around, bound
+from volta.numba_cuda.merging import Memory, needed, predecessors
+from volta.xla_like.control_calls import Around, While, bound
 from volta.xla_like.kernels import KernelCall
+from volta.xla_like.plan import ExecutionPlan
+
+MOST = 64
+"""Launches between two tests, where iterations are short."""
 
 _OFTEN = 1 << 21
 """Cycles of a multiprocessor after which a copy of a stop word is updated: about a millisecond. Counts of
@@ -108,7 +113,8 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
             continue
         scratch = max(x.scratch for x in found)
         region = ctx.regions.new(scratch) if scratch else 0
-        inside = tuple(_moved(x, around, region) for x in found)
+        several = _several(plan, found, call.kernel.turns) if isinstance(call.kernel, While) else found
+        inside = tuple(_moved(x, around, region) for x in several)
         inside = (repeats and tuple(small_loops.launches(call, ctx, len(found)))) or inside
         reads: list[Range] = [(b, 0, ctx.nbytes(b)) for b in call.reads]
         writes: list[Range] = [(b, 0, ctx.nbytes(b)) for b in (*call.writes, *([region] if region else []))]
@@ -117,6 +123,17 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
             call.kernel.name if repeats else f"{call.kernel.name} {number}",  # type: ignore[union-attr]
             0, tuple(reads), tuple(writes), alone=True, inside=inside, repeats=repeats,
         )  # fmt: skip
+
+
+def _several(plan: ExecutionPlan, once: Sequence[Launch], turns: int | None) -> Sequence[Launch]:
+    """The launches of as many iterations as stand between two tests, if it is known how many there are: those of one
+    iteration wait only for what they need of the one before."""
+    if turns is None:
+        return once
+    together = max(k for k in range(1, max(1, MOST // len(once)) + 1) if turns % k == 0)
+    every = list(once) * together
+    before = needed(predecessors(every, Memory(plan, Regions())))
+    return [attrs.evolve(x, after=after) for x, after in zip(every, before, strict=True)]
 
 
 def _moved(launch: Launch, around: Around, region: int) -> Launch:
