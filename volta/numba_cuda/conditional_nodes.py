@@ -21,7 +21,7 @@ from volta.emit.loops import I1, I32, I64, PTR, VOID, load_args, offset
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.codegen.ptx_ops import Op, assembly, call
 from volta.numba_cuda.launch_context import LaunchContext
-from volta.numba_cuda.launches import Launch, Range, Regions
+from volta.numba_cuda.launches import Launch, Range, Regions, every
 from volta.numba_cuda.loops import small_loops
 from volta.numba_cuda.merging import Memory, needed, predecessors
 from volta.xla_like.control_calls import Around, While, bound
@@ -130,10 +130,11 @@ def _several(plan: ExecutionPlan, once: Sequence[Launch], turns: int | None) -> 
     iteration wait only for what they need of the one before."""
     if turns is None:
         return once
-    together = max(k for k in range(1, max(1, MOST // len(once)) + 1) if turns % k == 0)
-    every = list(once) * together
-    before = needed(predecessors(every, Memory(plan, Regions())))
-    return [attrs.evolve(x, after=after) for x, after in zip(every, before, strict=True)]
+    room = max(1, MOST // sum(1 for _ in every(once)))
+    together = max(k for k in range(1, room + 1) if turns % k == 0)
+    found = list(once) * together
+    before = needed(predecessors(found, Memory(plan, Regions())))
+    return [attrs.evolve(x, after=after) for x, after in zip(found, before, strict=True)]
 
 
 def _moved(launch: Launch, around: Around, region: int) -> Launch:
