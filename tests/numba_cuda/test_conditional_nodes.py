@@ -9,7 +9,7 @@ import volta
 import volta.numpy as vnp
 from tests.numba_cuda import host_condition
 from volta import errors, lax
-from volta.numba_cuda import conditional_nodes
+from volta.numba_cuda import conditional_nodes, iterations
 from volta.numba_cuda.conditional_nodes import CONDITION
 from volta.numba_cuda.device.driver import counters
 from volta.numba_cuda.device.flights import WORDS
@@ -61,9 +61,9 @@ def loop_of(f, *args):
 @pytest.mark.parametrize("length", [1, 2, 7, 12, 101, 128])
 def test_as_many_iterations_as_may_be_stand_between_two_tests(length, monkeypatch):
     args = draw(8, 8), draw(4, 8), draw(length, 4, 8)
-    monkeypatch.setattr(conditional_nodes, "MOST", 1)
+    monkeypatch.setattr(iterations, "MOST", 1)
     once = len(loop_of(scanned(length), *args).inside)
-    monkeypatch.setattr(conditional_nodes, "MOST", 64)
+    monkeypatch.setattr(iterations, "MOST", 64)
     together, rest = divmod(len(loop_of(scanned(length), *args).inside), once)
     assert rest == 0 and length % together == 0 and together * once <= max(64, once)
     assert not [k for k in range(together + 1, 64 // once + 1) if length % k == 0]

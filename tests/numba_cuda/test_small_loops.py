@@ -79,7 +79,7 @@ BODIES = {
     "chains of no whole line": (recurrent, network(5, 33), 2),
     "backwards, two at a time": (
         lambda h, xs: lax.scan(lambda h, x: (h * 0.5 + x, (h, x)), h, xs, reverse=True, unroll=2),
-        (normal(300, 7), normal(6, 300, 7)), 16,
+        (normal(300, 7), normal(6, 300, 7)), 17,
     ),
     "a sequence": (lambda h, xs: lax.scan(lambda h, x: (h * x, h), h, xs), (normal(500), normal(9)), 4),
     "exchanged": (scanned(lambda c, _: ((c[1], c[0] + c[1]), c[0])), ((normal(40, 9), normal(40, 9, seed=1)),), 3),
@@ -107,7 +107,8 @@ BODIES = {
         (normal(200, 3), normal(2)), 5,
     ),
     "a row that moves": (
-        lambda h: lax.fori_loop(0, 6, lambda i, h: h.at[i].set(h[i] + h[(i + 1) % 8]), h), (normal(8, 30),), 1,
+        lambda h: lax.fori_loop(0, 6, lambda i, h: lax.dynamic_update_index_in_dim(h, h[0] + i, i, 0), h),
+        (normal(8, 30),), 1,
     ),
 }  # fmt: skip
 
