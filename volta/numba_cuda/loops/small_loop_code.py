@@ -28,7 +28,7 @@ from volta.xla_like.kernels import LoopKernel
 if TYPE_CHECKING:
     from volta.numba_cuda.loops.small_loops import Slot, SmallLoop, Step
 
-LINKS = 32
+LINKS = 128
 """Multiply-adds of a chain whose operands are asked for together."""
 
 
