@@ -4,9 +4,9 @@
 
 The file is written first: random weights of a model's shape (1.1 billion parameters where nothing else is said) in the
 formats that llama.cpp gives them as Q4_K_M, Q6_K for the output and half of the values' and down products. Both run in
-one process, in turns that change their order. Volta's products are strict: float32 numbers, each sum in the order of
-the contract. llama.cpp rounds activations to 8 bits and multiplies integers, which is less work: how far its logits are
-from Volta's is printed as well.
+one process, in turns that change their order; each lays weights out anew when it loads them, for its own products.
+Volta's are strict: float32 numbers, each sum in the order of the contract. llama.cpp rounds activations to 8 bits and
+multiplies integers, which is less work: how far its logits are from Volta's is printed as well.
 """
 
 import argparse
@@ -104,7 +104,7 @@ def write(path, o, seed=0):
 
 class Volta:
     def __init__(self, path, clock):
-        self.model, self.clock = models.load(path), clock
+        self.model, self.clock = models.load(path, interleave=True), clock
 
     def run(self, prompt, count, threads):
         """Seconds of the prompt, its first token included, and of each token after it."""

@@ -37,6 +37,24 @@ def test_gguf_of_blocks(kind, tmp_path):
     assert isinstance(up, nn.QuantizedArray) and up.format == "Q8_0"
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_interleaved_weights(tied, tmp_path, monkeypatch):
+    """Products' weights are, where their sizes allow it, and not what rows are taken of; the tokens are the same."""
+    for name, size in {"vocabulary": 64, "width": 256, "hidden": 512, "head_size": 48, "key_heads": 1}.items():
+        monkeypatch.setitem(SIZES, name, size)
+    w = weights("llama")
+    if tied:
+        del w["output"]
+    write_gguf(tmp_path / "m.gguf", "llama", w, quantize=TYPES.Q8_0, key_length=48)
+    plain, other = (models.load(tmp_path / "m.gguf", interleave=on) for on in (False, True))
+    formats = {n: p["weight"].format for n, p in other.params["layers"][1].items() if "weight" in p}
+    assert formats == dict.fromkeys(("q", "gate", "up", "down"), "Q8_0_R64") | dict.fromkeys(("k", "v", "out"), "Q8_0")
+    assert (other.params["embedding"].format, other.params["output"].format) == ("Q8_0", "Q8_0_R64")
+    assert list(models.generate(other, [1, 2, 3], max_tokens=5)) == list(
+        models.generate(plain, [1, 2, 3], max_tokens=5)
+    )
+
+
 def test_gguf_of_qwen2(tmp_path):
     """Biases, and pairs that are halves."""
     w = weights("llama", biases=("q", "k", "v"))

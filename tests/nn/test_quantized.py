@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import volta
 import volta.numpy as vnp
 from tests.block_reference import numbers_of
-from tests.block_weights import random_blocks
+from tests.block_weights import interleaved, random_blocks
 from volta import nn, tree
 from volta.core.block_formats import FORMATS
 from volta.core.errors import ArgumentError, DTypeError, ShapeError
@@ -184,6 +184,87 @@ def test_a_quantized_array_is_a_tree():
     assert again.format == "Q6_K" and again.packed is w.packed
     assert_bits_equal(w[vnp.array([2, 0])].dequantize(), w.dequantize()[np.array([2, 0])])
     assert_bits_equal(volta.vmap(lambda row: row.dequantize())(w), w.dequantize())
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("name", NAMES)
+def test_interleaved_rows(name):
+    """They are where the plain reference puts them, and whatever is computed with them has the bits of the others."""
+    packed = random_blocks(name, 128, 512 // FORMATS[name].elements)
+    w = nn.QuantizedArray(packed, name)
+    v = volta.jit(nn.QuantizedArray.interleaved)(w)
+    assert (v.format, v.shape, v.interleaved()) == (f"{name}_R64", (128, 512), v)
+    np.testing.assert_array_equal(np.asarray(v.packed), interleaved(name, packed))
+    np.testing.assert_array_equal(np.asarray(v.by_rows().packed), packed)
+    assert_bits_equal(v.dequantize(), w.dequantize())
+    x = np.random.default_rng(2).standard_normal((3, 512)).astype(np.float32)
+    for rows in (x, x[:1], x[0]):
+        assert_bits_equal(nn.linear(rows, v), nn.linear(rows, w))
+        assert_bits_equal(volta.jit(nn.linear)(rows, v), nn.linear(rows, w))
+    back = [volta.grad(lambda x, w=w: (nn.linear(x, w) ** 2).sum())(x) for w in (v, w)]
+    assert_bits_equal(*back)
+
+
+@pytest.mark.parametrize(
+    "index", [3, -1, np.array([63, 64, 0, -128]), np.zeros((2, 0), np.int32), slice(5, 70, 3)], ids=str
+)
+def test_parts_of_interleaved_rows(index):
+    w = nn.QuantizedArray(random_blocks("Q6_K", 128, 1), "Q6_K")
+    for f in (lambda w: w[index].dequantize(), volta.jit(lambda w: w[index].dequantize())):
+        assert_bits_equal(f(w.interleaved()), w.dequantize()[index])
+
+
+def test_embeddings_of_interleaved_rows():
+    """Ids out of range too; few of its rows are read."""
+    w = nn.QuantizedArray(random_blocks("Q4_K", 128, 2), "Q4_K")
+    ids = np.array([[3, 127], [128, -1]])
+    assert_bits_equal(nn.embedding(w.interleaved(), ids), nn.embedding(w, ids))
+    compiled = volta.jit(nn.embedding).lower(w.interleaved(), ids).compile()
+    assert compiled.peak_live_bytes - w.interleaved().nbytes < 128 * 512 * 4 / 2
+
+
+@pytest.mark.parametrize(
+    "other", [{"options": CompileOptions(fusion=False)}, pytest.param({"kernels": "njit"})], ids=str
+)
+def test_all_ways_to_compute_interleaved_products_agree(other, monkeypatch):
+    monkeypatch.setattr(quantized, "_AT_ONCE", 64 * 512)  # of 192 rows 64 at a time
+    x, w = np.random.default_rng(5).standard_normal((1, 512)).astype(np.float32), random_blocks("Q6_K", 192, 2)
+    v = nn.QuantizedArray(w, "Q6_K").interleaved()
+    plan = volta.jit(nn.linear).lower(x, v).compile().plan
+    assert "while(" not in str(plan) and "copy" not in str(plan), plan
+    with volta.execution_context(**other):
+        assert_bits_equal(volta.jit(nn.linear)(x, v), nn.linear(x, nn.QuantizedArray(w, "Q6_K")))
+
+
+def test_interleaved_products_on_gpus():
+    """No kernel has them: rows are put back, and have the bits."""
+    x = np.random.default_rng(4).standard_normal((2, 256)).astype(np.float32)
+    check_on_host(
+        nn.linear, x, nn.QuantizedArray(random_blocks("Q6_K", 64, 1), "Q6_K").interleaved(), orders=("shuffled",)
+    )
+
+
+def test_a_batch_of_interleaved_weights():
+    x, w = np.random.default_rng(6).standard_normal((3, 2, 256)).astype(np.float32), random_blocks("Q4_K", 3, 64, 1)
+    v = nn.QuantizedArray(w, "Q4_K").interleaved()
+    assert v.shape == (3, 64, 256)
+    found = volta.jit(volta.vmap(nn.linear))(x, v)
+    for i in range(3):
+        assert_bits_equal(found[i], nn.linear(x[i], nn.QuantizedArray(w[i], "Q4_K")))
+        assert_bits_equal(v[i].dequantize(), nn.QuantizedArray(w[i], "Q4_K").dequantize())
+
+
+def test_what_does_not_interleave():
+    for name, shape in (("Q4_K", (63, 144)), ("Q4_0", (64, 7 * 18)), ("Q4_K", (144,))):
+        w = nn.QuantizedArray(np.zeros(shape, np.uint8), name)
+        assert not w.interleaves
+        with pytest.raises(ShapeError, match="rows that interleave are 64 of whole 256 numbers"):
+            w.interleaved()
+    with pytest.raises(ShapeError, match="64 rows of Q4_K_R64 are blocks of 9216 bytes"):
+        nn.QuantizedArray(np.zeros((1, 144), np.uint8), "Q4_K_R64")
+    w = nn.QuantizedArray(np.zeros((64, 144), np.uint8), "Q4_K").interleaved()
+    with pytest.raises(ShapeError, match="not taken one by one"):
+        volta.vmap(lambda row: row.dequantize())(w)
 
 
 def test_what_is_refused():

@@ -21,13 +21,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="a GGUF file, or a folder of config.json and safetensors")
     parser.add_argument("--host", default="127.0.0.1", help="whom it listens to: 0.0.0.0 for other machines too")
     parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--interleave", action="store_true", help="copy quantized weights, as a CPU reads them faster")
     parser.add_argument("--rows", type=int, default=8, help="requests that run at once; further ones wait")
     parser.add_argument("--length", type=int, help="the longest text in tokens; the model's context where not given")
 
 
 def run(options: argparse.Namespace) -> int:
     try:
-        model = models.load(options.model)
+        model = models.load(options.model, interleave=options.interleave)
     except OSError as error:
         raise ArgumentError(f"{options.model}: {error.strerror or error}") from None
     name = Path(options.model).stem

@@ -9,6 +9,14 @@ from __future__ import annotations
 
 import attrs
 
+from volta.core.contract import DEFINITIONS
+
+WORD = 4
+"""Bytes that kernels read at once of a row."""
+
+INTERLEAVED = 64
+"""Rows of an interleaved format: four vectors of 512 bits, as many chains as hide the latency of a link."""
+
 
 @attrs.frozen
 class Bits:
@@ -79,6 +87,26 @@ class BlockFormat:
     signed: bool = False
     offset: Halves | None = None
     subtracts: bool = False  # the offset
+    rows: int = 1
+    """How many rows are interleaved, chunk by chunk of DOT: the first word (four bytes) of each of them, then the
+    second of each, and so on. A chunk that ends inside of a word is filled up with zeros."""
+
+    @property
+    def chunk_bytes(self) -> int:
+        """What a chunk of DOT takes of a row."""
+        nbytes = DEFINITIONS.dot_chunk // self.elements * self.nbytes
+        return nbytes if self.rows == 1 else -(-nbytes // WORD) * WORD
+
+    @property
+    def unit(self) -> tuple[int, int]:
+        """The elements of a row, and the bytes of all rows that are interleaved, of which memory holds whole ones."""
+        if self.rows == 1:
+            return self.elements, self.nbytes
+        return DEFINITIONS.dot_chunk, self.rows * self.chunk_bytes
+
+    def interleaved(self) -> BlockFormat:
+        """The same blocks, whose rows take turns."""
+        return attrs.evolve(self, name=f"{self.name}_R{INTERLEAVED}", rows=INTERLEAVED)
 
     def pieces(self, element: int) -> Pieces:
         """Of which bits the integer of one element is made."""
@@ -138,3 +166,6 @@ FORMATS: dict[str, BlockFormat] = {
     )
 }  # fmt: skip
 """By name."""
+
+LAYOUTS = FORMATS | {f.name: f for f in (own.interleaved() for own in FORMATS.values())}
+"""These, and the same interleaved: what bytes in memory may be, by name."""

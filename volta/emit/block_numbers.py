@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from volta.core.block_formats import BlockFormat, Halves, Pieces
+from volta.core.block_formats import WORD, BlockFormat, Halves, Pieces
 from volta.emit.builder import Builder
 from volta.emit.loops import I16, I32, fma, offset
 
-WORD = 4  # bytes
 _BITS = 24  # of a float32's significand
 
 
@@ -28,6 +27,12 @@ def exact(fmt: BlockFormat) -> bool:
     return scale + width(fmt.pieces(0)) - (fmt.signed or fmt.bias > 0) <= _BITS
 
 
+def word_step(fmt: BlockFormat, lanes: int) -> int:
+    """How far apart the words of a row are, where those of its neighbours lie between them: of so many lanes, or of all
+    rows that a format interleaves."""
+    return WORD * (lanes if fmt.rows == 1 else fmt.rows)
+
+
 class BlockNumbers:
     """The elements of a block of weights, from its words: `words` holds the same word of each lane's bytes side by
     side, and the block begins at byte `start` of these."""
@@ -36,6 +41,7 @@ class BlockNumbers:
         self.b, self.fmt, self.words, self.start = b, fmt, words, start
         self.lanes, self.builder = lanes, Builder(b, lanes)
         self.type = self.builder.widen(I32)
+        self.step = word_step(fmt, lanes)
         self.loaded: dict[int, ir.Value] = {}
         self.halves: dict[int, ir.Value] = {}  # by their place in the block
         self.products: dict[tuple[int, int], ir.Value] = {}  # with a group's integer
@@ -118,7 +124,7 @@ class BlockNumbers:
         index, inside = divmod(self.start + byte, WORD)
         word = self.loaded.get(index)
         if word is None:
-            place = offset(self.b, self.words, index * WORD * self.lanes)
+            place = offset(self.b, self.words, index * self.step)
             word = self.loaded[index] = self.b.load(place, align=4, typ=self.type)
         return word, 8 * inside + shift
 

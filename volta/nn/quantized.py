@@ -18,7 +18,7 @@ from volta import lax as loops
 from volta.core import dtypes, pytrees
 from volta.core.array import Array, ArrayLike
 from volta.core.avals import ShapedArray
-from volta.core.block_formats import FORMATS, Bits, BlockFormat, Halves, Pieces
+from volta.core.block_formats import FORMATS, LAYOUTS, WORD, Bits, BlockFormat, Halves, Pieces
 from volta.core.errors import ArgumentError, DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
@@ -43,7 +43,8 @@ class QuantizedArray:
 
     Args:
         packed: uint8, whole blocks along the last axis.
-        format: a name of GGUF's: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K or Q6_K.
+        format: a name of GGUF's: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K or Q6_K. With ``_R64`` behind it
+            what :meth:`interleaved` makes.
 
     Raises:
         ArgumentError: for a format that there is not.
@@ -60,7 +61,7 @@ class QuantizedArray:
     format: str
 
     def __attrs_post_init__(self) -> None:
-        if self.format not in FORMATS:
+        if self.format not in LAYOUTS:
             text = f"QuantizedArray: no format {self.format!r:.40}; there are {', '.join(FORMATS)}"
             raise ArgumentError(at_user_line(text))
         shape, dtype = getattr(self.packed, "shape", None), getattr(self.packed, "dtype", None)
@@ -68,20 +69,26 @@ class QuantizedArray:
             return  # structure only: what stands where an array would
         if dtype != dtypes.uint8:
             raise DTypeError(at_user_line(f"QuantizedArray: blocks are bytes, of dtype uint8, not {dtype}"))
-        size = FORMATS[self.format].nbytes
-        if not shape or shape[-1] % size:
-            text = f"QuantizedArray: rows of {self.format} are blocks of {size} bytes; got uint8 of shape {shape}"
+        size, rows = self._blocks.unit[1], self._blocks.rows
+        if not shape or shape[-1] % size or (rows > 1 and len(shape) < 2):
+            many = "rows" if rows == 1 else f"{rows} rows"
+            text = f"QuantizedArray: {many} of {self.format} are blocks of {size} bytes; got uint8 of shape {shape}"
             raise ShapeError(at_user_line(text))
 
     @property
     def _blocks(self) -> BlockFormat:
-        return FORMATS[self.format]
+        return LAYOUTS[self.format]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """That of the array of numbers."""
-        *leading, size = self.packed.shape
-        return (*leading, size // self._blocks.nbytes * self._blocks.elements)
+        fmt, (*leading, size) = self._blocks, self.packed.shape
+        if fmt.rows > 1:
+            if not leading:
+                text = f"QuantizedArray: rows of {self.format} are not taken one by one; by_rows() first"
+                raise ShapeError(at_user_line(text))
+            leading[-1] *= fmt.rows
+        return (*leading, size // fmt.unit[1] * fmt.unit[0])
 
     @property
     def ndim(self) -> int:
@@ -106,13 +113,86 @@ class QuantizedArray:
         if len(leading) >= self.ndim or any(i is None or i is Ellipsis for i in leading):
             text = f"QuantizedArray: only the axes before the last of {self.shape} are indexed; dequantize() first"
             raise ShapeError(at_user_line(text))
+        if self._blocks.rows > 1:
+            return self._rows(index) if self.ndim == 2 and _counts(index) else self.by_rows()[index]
         return QuantizedArray(vnp.asarray(self.packed)[index], self.format)
+
+    def interleaved(self) -> QuantizedArray:
+        """The same numbers, with the words of 64 rows side by side: products of one row are faster on a CPU that need
+        not bring them there, others as fast. A GPU has no kernel for them, and puts them back for each product.
+
+        Raises:
+            ShapeError: other sizes than multiples of 64 rows and of 256 numbers each.
+
+        >>> from volta import nn
+        >>> w = nn.QuantizedArray(np.zeros((128, 144), np.uint8), "Q4_K").interleaved()
+        >>> w, w.packed.shape
+        (QuantizedArray(shape=(128, 256), format=Q4_K_R64), (2, 9216))
+        """
+        if self._blocks.rows > 1:
+            return self
+        fmt, packed = self._blocks.interleaved(), vnp.asarray(self.packed)
+        if not self.interleaves:
+            text = (
+                f"QuantizedArray: rows that interleave are {fmt.rows} of whole {fmt.unit[0]} numbers; got {self.shape}"
+            )
+            raise ShapeError(at_user_line(text))
+        *leading, count, nbytes = packed.shape
+        chunks, size = self.shape[-1] // fmt.unit[0], self._blocks.chunk_bytes
+        x = packed.reshape(*leading, count // fmt.rows, fmt.rows, chunks, size)
+        x = vnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, fmt.chunk_bytes - size)])
+        x = x.reshape(*x.shape[:-1], fmt.chunk_bytes // WORD, WORD)
+        x = vnp.moveaxis(x, -4, -2)
+        return QuantizedArray(x.reshape(*leading, count // fmt.rows, chunks * fmt.unit[1]), fmt.name)
+
+    @property
+    def interleaves(self) -> bool:
+        """Whether :meth:`interleaved` has the sizes that it needs."""
+        fmt = self._blocks if self._blocks.rows > 1 else self._blocks.interleaved()
+        return self.ndim >= 2 and self.shape[-2] % fmt.rows == 0 and self.shape[-1] % fmt.unit[0] == 0
+
+    def by_rows(self) -> QuantizedArray:
+        """The same numbers, row behind row, as files have them."""
+        fmt = self._blocks
+        if fmt.rows == 1:
+            return self
+        x = vnp.moveaxis(self._words(), -2, -4)
+        return _joined(fmt, x, self.shape[:-1])
+
+    def _words(self) -> Array:
+        """Interleaved: (..., count of rows, chunk, word, row, byte)."""
+        fmt, packed = self._blocks, vnp.asarray(self.packed)
+        chunks = packed.shape[-1] // fmt.unit[1]
+        return packed.reshape(*packed.shape[:-1], chunks, fmt.chunk_bytes // WORD, fmt.rows, WORD)
+
+    def _rows(self, index: Any) -> QuantizedArray:
+        """Some rows of interleaved ones, which alone are read."""
+        fmt, (count, _) = self._blocks, self.shape
+        i = vnp.asarray(index)
+        i = vnp.where(i < 0, i + count, i)
+        x = self._words()[i // fmt.rows, :, :, i % fmt.rows]
+        return _joined(fmt, x, i.shape)
 
     def dequantize(self) -> Array:
         """All numbers, as a float32 array."""
+        if self._blocks.rows > 1:
+            return self.by_rows().dequantize()
         fmt, packed = self._blocks, vnp.asarray(self.packed)
         blocks = packed.reshape(*packed.shape[:-1], packed.shape[-1] // fmt.nbytes, fmt.nbytes)
         return _numbers(fmt, blocks).reshape(self.shape)
+
+
+def _counts(index: Any) -> bool:
+    """Whether an index is a number of a row, or an array of such."""
+    kind = getattr(index, "dtype", None)
+    return type(index) is int or (kind is not None and dtypes.is_integer(kind))
+
+
+def _joined(fmt: BlockFormat, words: Array, rows: tuple[int, ...]) -> QuantizedArray:
+    """Words (..., chunk, word, byte) of rows as these."""
+    own = FORMATS[fmt.name.removesuffix(f"_R{fmt.rows}")]
+    chunks = words.reshape(*rows, words.shape[-3], fmt.chunk_bytes)[..., : own.chunk_bytes]
+    return QuantizedArray(chunks.reshape(*rows, words.shape[-3] * own.chunk_bytes), own.name)
 
 
 def _flatten(w: QuantizedArray) -> tuple[tuple[Any], str]:
@@ -242,15 +322,16 @@ class _Products:
 
     def forth(self, x: Array, packed: Array) -> Array:
         """Some rows of the weights at a time."""
-        outputs, nbytes = packed.shape
-        some = max(1, self.at_once // x.shape[1])
+        outputs, nbytes = packed.shape  # or as many times more as are interleaved
+        rows = LAYOUTS[self.format].rows
+        some = max(1, self.at_once // (x.shape[1] * rows))
         if some >= outputs:
             return vnp.matmul(x, self.numbers(packed).T)
         steps = outputs // some
         rest = vnp.matmul(x, self.numbers(packed[steps * some :]).T)
         parts = packed[: steps * some].reshape(steps, some, nbytes)
         _, found = loops.scan(lambda _, part: (None, vnp.matmul(x, self.numbers(part).T)), None, parts)
-        y = vnp.moveaxis(found, 0, 1).reshape(x.shape[0], steps * some)
+        y = vnp.moveaxis(found, 0, 1).reshape(x.shape[0], steps * some * rows)
         return vnp.concatenate([y, rest], axis=1) if steps * some < outputs else y
 
     def back(self, ct: Array, packed: Array) -> Array:
@@ -259,8 +340,8 @@ class _Products:
 
     def _back(self, ct: Array, packed: Array) -> Array:
         """A block of every row at a time: its columns of the result are DOT over all rows."""
-        fmt = FORMATS[self.format]
-        parts = packed.reshape(packed.shape[0], packed.shape[1] // fmt.nbytes, fmt.nbytes)
+        _, size = LAYOUTS[self.format].unit
+        parts = packed.reshape(packed.shape[0], packed.shape[1] // size, size)
         _, found = loops.scan(
             lambda _, part: (None, vnp.matmul(ct, self.numbers(part))), None, vnp.moveaxis(parts, 1, 0)
         )
@@ -269,8 +350,8 @@ class _Products:
 
 @lru_cache(CACHED)
 def _program(products: _Products, rows: int, packed: tuple[int, ...]) -> ClosedJaxpr:
-    fmt = FORMATS[products.format]
-    inputs = packed[1] // fmt.nbytes * fmt.elements
+    elements, size = LAYOUTS[products.format].unit
+    inputs = packed[1] // size * elements
     avals = (ShapedArray((rows, inputs), dtypes.float32), ShapedArray(packed, dtypes.uint8))
     with use_precision(None):
         return meaning(products.forth, avals, "linear")

@@ -34,7 +34,7 @@ def build_dot_pack(module: ir.Module, name: str, spec: TileSpec) -> ir.Function:
     """Add the kernel that packs the right operand for `spec`; a task is `PACK_PANELS` tiles of columns of a chunk."""
     function, b = new_kernel(module, name)
     args = Args(b, function.args[0], Tiling)
-    pack_strips = pack(module, spec.right, spec.accumulator, spec.lanes, parts=spec.parts)
+    pack_strips = pack(module, spec.right, spec.accumulator, spec.lanes)
     vector_bytes = spec.vector_bits // 8
     width = PACK_PANELS * spec.tile_cols
     row_bytes = b.mul(ceil_div(b, args.N, spec.tile_cols), I64(spec.tile_cols * item_size(spec.accumulator)))
@@ -69,9 +69,9 @@ class _DotKernel:
         self.size = item_size(spec.accumulator)
         self.vector_bytes = spec.vector_bits // 8
         self.lhs_k_bytes = -(-spec.tile_rows // spec.lanes) * self.vector_bytes  # one k of the packed left tile
-        self.pack_lhs = pack(module, spec.left, spec.accumulator, spec.lanes, flips(spec), spec.parts)
+        self.pack_lhs = pack(module, spec.left, spec.accumulator, spec.lanes, flips(spec))
         if spec.blocks is None:
-            self.pack_rhs = pack(module, spec.right, spec.accumulator, spec.lanes, parts=spec.parts)
+            self.pack_rhs = pack(module, spec.right, spec.accumulator, spec.lanes)
         else:
             self.pack_rhs = unpack(module, spec.rhs, spec.lanes, PACK_TYPE)
         self.panel = panel(module, spec)
@@ -158,12 +158,16 @@ class _DotKernel:
         """Where the tile reads the right operand: pointer, stride of k, stride of vectors."""
         b, args, spec = self.b, self.args, self.spec
         step = k if spec.blocks is None else b.sdiv(k, I64(CHUNK))
-        source = at(b, self.rhs, (step, args.RHS_K), (j, args.RHS_N))
+        source, source_k = at(b, self.rhs, (step, args.RHS_K)), args.RHS_K
+        if spec.blocks is None or spec.blocks.rows == 1:
+            source = at(b, source, (j, args.RHS_N))
+        else:  # `unpack` finds a column's rows
+            source_k = j
         strip_bytes = b.mul(round_up(b, depth, spec.lanes), I64(self.vector_bytes))
         local = offset(b, self.scratch, args.SCRATCH_RHS)
         with if_then(b, b.icmp_signed("==", args.RHS_MODE, I64(Mode.SCRATCH))):
             to = [local, I64(self.vector_bytes), strip_bytes]
-            b.call(self.pack_rhs, [*to, source, args.RHS_K, args.RHS_N, columns, depth])
+            b.call(self.pack_rhs, [*to, source, source_k, args.RHS_N, columns, depth])
         padded = b.mul(ceil_div(b, args.N, spec.tile_cols), I64(spec.tile_cols * self.size))
         shared = offset(b, at(b, self.packed, (k, padded)), b.mul(b.sdiv(j, I64(spec.lanes)), strip_bytes))
         direct = b.icmp_signed("==", args.RHS_MODE, I64(Mode.DIRECT))

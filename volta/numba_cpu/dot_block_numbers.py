@@ -136,17 +136,12 @@ class Run:
         return part
 
 
-class WordNumbers(ByteNumbers):
-    """The four elements of a word of a run of a large block: the same instructions serve for all."""
+class _GroupNumbers(ByteNumbers):
+    """The four elements of a word of a group of a large block, whose factors are there."""
 
-    def __init__(
-        self, b: ir.IRBuilder, fmt: BlockFormat, words: ir.Value, word: ir.Value, run: Run, lanes: int,
-        factors: list[ir.Value],
-    ) -> None:  # fmt: skip
+    def __init__(self, b: ir.IRBuilder, fmt: BlockFormat, words: ir.Value, lanes: int, factors: list[ir.Value]) -> None:
         super().__init__(b, fmt, words, 0, lanes)
-        self.run, self.factors = run, factors
-        self.further = b.mul(word, I64(WORD))
-        self.raw: dict[int, ir.Value] = {}
+        self.factors = factors
 
     def _scale(self, i: int, left: int) -> ir.Value:
         return self.factors[0]
@@ -155,7 +150,7 @@ class WordNumbers(ByteNumbers):
         return self.factors[1]
 
     def _integer(self, pieces: Pieces, bias: int, signed: bool) -> tuple[ir.Value, int]:
-        if not self.run.wide or len(pieces) > 1 or signed or bias or pieces[0].width > 4:
+        if self.lanes != _TABLE or len(pieces) > 1 or signed or bias or pieces[0].width > 4:
             return super()._integer(pieces, bias, signed)
         return self._looked_up(pieces[0]), 0
 
@@ -164,9 +159,28 @@ class WordNumbers(ByteNumbers):
         it no conversion."""
         b, kind = self.b, self.builder.widen(ir.FloatType())
         table = ir.Constant(kind, [float(i & ((1 << piece.width) - 1)) for i in range(_TABLE)])
-        moved = b.lshr(self._raw(piece.byte), self.run.shifts[piece.byte % WORD])
         look_up = intrinsic(b.module, "llvm.x86.avx512.permvar.sf.512", kind, [kind, self.type])
-        return b.call(look_up, [table, moved])
+        return b.call(look_up, [table, self._lowest(piece)])
+
+    def _lowest(self, piece: Piece) -> ir.Value:
+        """A word with a piece's bits as its lowest ones."""
+        raise NotImplementedError
+
+
+class WordNumbers(_GroupNumbers):
+    """The four elements of a word of a run of a large block: the same instructions serve for all."""
+
+    def __init__(
+        self, b: ir.IRBuilder, fmt: BlockFormat, words: ir.Value, word: ir.Value, run: Run, lanes: int,
+        factors: list[ir.Value],
+    ) -> None:  # fmt: skip
+        super().__init__(b, fmt, words, lanes, factors)
+        self.run = run
+        self.further = b.mul(word, I64(WORD))
+        self.raw: dict[int, ir.Value] = {}
+
+    def _lowest(self, piece: Piece) -> ir.Value:
+        return self.b.lshr(self._raw(piece.byte), self.run.shifts[piece.byte % WORD])
 
     def _moved(self, p: Piece, to: int) -> ir.Value:
         if not self.run.wide:
@@ -189,3 +203,37 @@ class WordNumbers(ByteNumbers):
             at = b.add(b.add(self.run.bytes[self.run.part(index * WORD)], self.further), I64(index * WORD))
             self.raw[index] = b.load(offset(b, self.words, b.mul(at, I64(self.lanes))), align=4, typ=self.type)
         return self.raw[index]
+
+
+def period(fmt: BlockFormat) -> int:
+    """The runs of a large block after which bits lie as they did in its first ones."""
+    return max(bits.run * bits.shared for bits, _ in fmt.parts) // RUN
+
+
+class PhaseNumbers(_GroupNumbers):
+    """The four elements of a word of a run, of one phase in all periods: bits are moved by numbers that the kernel
+    knows, or lie as they should."""
+
+    def __init__(
+        self, b: ir.IRBuilder, fmt: BlockFormat, words: ir.Value, periods: ir.Value, phase: int, word: ir.Value,
+        lanes: int, factors: list[ir.Value],
+    ) -> None:  # fmt: skip
+        super().__init__(b, fmt, words, lanes, factors)
+        self.periods, self.phase, self.word = periods, phase, word
+
+    def element(self, i: int) -> ir.Value:
+        return super().element(self.phase * RUN + i)
+
+    def _lowest(self, piece: Piece) -> ir.Value:
+        word, shift = self._word(piece.byte, piece.shift)
+        return self.b.lshr(word, self._same(shift)) if shift else word
+
+    def _word(self, byte: int, shift: int) -> tuple[ir.Value, int]:
+        index, inside = divmod(byte, WORD)
+        if index not in self.loaded:
+            b = self.b
+            (bits,) = (x for x, _ in self.fmt.parts if 0 <= byte - x.offset < x.nbytes(self.fmt.elements))
+            further = b.mul(self.periods, I64(bits.nbytes(period(self.fmt) * RUN) // WORD))
+            at = b.add(b.add(further, self.word), I64(index))
+            self.loaded[index] = b.load(offset(b, self.words, b.mul(at, I64(self.step))), align=4, typ=self.type)
+        return self.loaded[index], 8 * inside + shift

@@ -2,7 +2,8 @@
 
 A tile is `ROW_STRIPS` strips of rows of the weights: as many chains, so that a link need not wait for the one before
 it. It goes chunk by chunk. While one is multiplied, the next one's bytes are turned, a few between the links, and those
-of the next tile are asked for: so loads, shuffles and arithmetic are under way together.
+of the next tile are asked for: so loads, shuffles and arithmetic are under way together. Where rows are interleaved in
+memory nothing has to be turned: `dot_block_words`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from volta.core.block_formats import BlockFormat
-from volta.emit.block_numbers import WORD, BlockNumbers
+from volta.emit.block_numbers import WORD, BlockNumbers, word_step
 from volta.emit.dot_args import Args, ChunkAt, at, ceil_div
 from volta.emit.loops import I1, I64, PTR, VOID, fma, for_range, if_else, if_then, loop, minimum, offset, splat
 from volta.numba_cpu.dot_block_numbers import RUN, ByteNumbers, Factors, Run, WordNumbers
@@ -102,29 +103,45 @@ def _row(module: ir.Module, fmt: BlockFormat, lanes: int) -> ir.Function:
     """The function (internal to the module, added once) for one row x and a chunk of up to `ROW_STRIPS` strips, whose
     words are there.
 
-    It sets ``c`` to the chains over `depth` from +0.0 if `first`, else it adds these. Meanwhile `_Meanwhile` is done.
+    It sets ``c`` to the chains over `depth` from +0.0 if `first`, else it adds these. Meanwhile `_Turning` is done.
     """
     function, b = new_internal(module, f"volta_dot_blocks_row_{fmt.name}_{lanes}", ROW_TYPE)
     c, x, words, spare, source, source_row, width, depth, first, ahead = function.args
-    vector = ir.VectorType(ir.FloatType(), lanes)
     strips = [offset(b, words, strip * strip_bytes(fmt, lanes)) for strip in range(ROW_STRIPS)]
-    chains = (_Large if fmt.elements == CHUNK else _Small)(b, fmt, lanes, strips, x)
-    meanwhile = _Meanwhile(b, fmt, lanes, spare, source, source_row, ahead)
+    meanwhile = _Turning(b, fmt, lanes, spare, source, source_row, ahead)
+    chains = (_Large if fmt.elements == CHUNK else Small)(b, fmt, lanes, strips, x)
     rounds = b.udiv(depth, I64(ROUND))
-    with loop(b, 0, rounds, init=[ir.Constant(vector, None)] * ROW_STRIPS) as it:
+    with loop(b, 0, rounds, init=chains.begin) as it:
         it.advance(*chains.links(it.index, it.values, meanwhile))
     with for_range(b, rounds, ROW_STRIPS) as strip:
         meanwhile.turn(strip, range(meanwhile.parts))
-    for strip, total in enumerate(chains.tail(rounds, depth, it.results)):
-        to = offset(b, c, strip * lanes * 4)
-        mask = lane_mask(b, lanes, b.sub(width, I64(strip * lanes)))
-        before = masked_load(b, vector, to, mask, 4)
-        masked_store(b, b.select(first, total, b.fadd(before, total)), to, mask, 4)
+    add(b, lanes, chains.tail(rounds, depth, it.results), c, width, first)
     b.ret_void()
     return function
 
 
-class _Meanwhile:
+def add(b: ir.IRBuilder, lanes: int, totals: list[ir.Value], c: ir.Value, width: ir.Value, first: ir.Value) -> None:
+    """Set ``c`` to the sums of strips if `first`, else add these; of `width` columns."""
+    for strip, total in enumerate(totals):
+        to = offset(b, c, strip * lanes * WORD)
+        mask = lane_mask(b, lanes, b.sub(width, I64(strip * lanes)))
+        before = masked_load(b, total.type, to, mask, WORD)
+        masked_store(b, b.select(first, total, b.fadd(before, total)), to, mask, WORD)
+
+
+class Meanwhile:
+    """What is done between the links of a chunk: `lines` are asked for in each round, `parts` of a strip turned."""
+
+    lines = parts = 0
+
+    def turn(self, strip: ir.Value, parts: range, begin: ir.Value | None = None) -> None:
+        """Some parts of a strip, behind part ``begin``; with the first one what is less than a word."""
+
+    def ask(self, number: ir.Value, count: int) -> None:
+        """For so many lines behind ``number`` times as many."""
+
+
+class _Turning(Meanwhile):
     """What is done between the links of a chunk: a whole chunk of a whole tile, whose first byte is at `source`, is
     turned to `spare`, a strip in each round. As many bytes are asked for from `ahead` on, in neighbouring lines:
     processors follow such, and begin to read what comes next by themselves. They follow neither the rows of a tile,
@@ -143,7 +160,6 @@ class _Meanwhile:
         self.lines = -(-lanes * self.nbytes // LINE)
 
     def turn(self, strip: ir.Value, parts: range, begin: ir.Value | None = None) -> None:
-        """Some parts of a strip, behind part ``begin``; with the first one what is less than a word."""
         b = self.b
         for part in parts:
             first = I64(part * self.part) if begin is None else b.mul(b.add(begin, I64(part)), I64(self.part))
@@ -155,7 +171,6 @@ class _Meanwhile:
             b.store(word, self._to(strip, I64(self.whole)), align=4)
 
     def ask(self, number: ir.Value, count: int) -> None:
-        """For so many lines behind ``number`` times as many."""
         b = self.b
         for i in range(count):
             line = b.add(b.mul(number, I64(count)), I64(i))
@@ -177,13 +192,14 @@ class _Meanwhile:
         return at(self.b, self.spare, (strip, I64(self.strip_bytes)), (first, I64(self.lanes)))
 
 
-class _Chains:
+class Chains:
     """The links of all strips' chains, round by round."""
 
     def __init__(self, b: ir.IRBuilder, fmt: BlockFormat, lanes: int, words: list[ir.Value], x: ir.Value) -> None:
         self.b, self.fmt, self.lanes, self.words, self.x = b, fmt, lanes, words, x
+        self.begin = [ir.Constant(ir.VectorType(ir.FloatType(), lanes), None)] * len(words)
 
-    def links(self, number: ir.Value, sums: list[ir.Value], meanwhile: _Meanwhile) -> list[ir.Value]:
+    def links(self, number: ir.Value, sums: list[ir.Value], meanwhile: Meanwhile) -> list[ir.Value]:
         """A round's, with what is done besides."""
         raise NotImplementedError
 
@@ -203,7 +219,7 @@ class _Chains:
         return sums
 
 
-class _Large(_Chains):
+class _Large(Chains):
     """Of large blocks: the factors of groups are made first and kept, and a loop goes word by word, as a processor sees
     as far ahead as that."""
 
@@ -211,7 +227,7 @@ class _Large(_Chains):
         super().__init__(b, fmt, lanes, words, x)
         self.tables = [Factors(b, fmt, strip, lanes) for strip in words]
 
-    def links(self, number: ir.Value, sums: list[ir.Value], meanwhile: _Meanwhile) -> list[ir.Value]:
+    def links(self, number: ir.Value, sums: list[ir.Value], meanwhile: _Turning) -> list[ir.Value]:  # type: ignore[override]
         """Group by group of the smallest size: what parts of a strip they cannot share out comes first."""
         b, fmt, groups = self.b, self.fmt, ROUND // _GROUP
         each, lines = round(meanwhile.parts / groups), -(-meanwhile.lines // groups)
@@ -243,10 +259,10 @@ class _Large(_Chains):
         return it.results
 
 
-class _Small(_Chains):
+class Small(Chains):
     """Of small blocks: a round is two of them, as these begin at a word."""
 
-    def links(self, number: ir.Value, sums: list[ir.Value], meanwhile: _Meanwhile) -> list[ir.Value]:
+    def links(self, number: ir.Value, sums: list[ir.Value], meanwhile: Meanwhile) -> list[ir.Value]:
         for second in range(2):
             sums = self._block(number, second, sums, meanwhile)
         return sums
@@ -261,10 +277,10 @@ class _Small(_Chains):
         return list(branch.results)
 
     def _block(
-        self, number: ir.Value, second: int, sums: list[ir.Value], meanwhile: _Meanwhile | None = None
+        self, number: ir.Value, second: int, sums: list[ir.Value], meanwhile: Meanwhile | None = None
     ) -> list[ir.Value]:
-        b, fmt, words = self.b, self.fmt, RUN // WORD
-        places = [offset(b, strip, b.mul(number, I64(2 * fmt.nbytes * self.lanes))) for strip in self.words]
+        b, fmt, words, step = self.b, self.fmt, RUN // WORD, word_step(self.fmt, self.lanes)
+        places = [offset(b, strip, b.mul(number, I64(2 * fmt.nbytes // WORD * step))) for strip in self.words]
         numbers = [ByteNumbers(b, fmt, place, fmt.nbytes * second, self.lanes) for place in places]
         first = b.add(b.mul(number, I64(ROUND)), I64(second * RUN))
         for word in range(words):

@@ -57,11 +57,9 @@ LARGE_ROWS = 512
 
 @attrs.frozen
 class TileSpec(DotSpec):
-    """What one compiled kernel of the CPU is for: `vector_bits` (512, 256 or 128) is the width of its registers.
-    ``parts``: whether of an operand every other element is read, as of complex numbers."""
+    """What one compiled kernel of the CPU is for: `vector_bits` (512, 256 or 128) is the width of its registers."""
 
     vector_bits: int = 512
-    parts: bool = attrs.field(default=False, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -69,8 +67,8 @@ class TileSpec(DotSpec):
             raise ValueError(f"vector_bits must be 128, 256 or 512, got {self.vector_bits}")
 
     @classmethod
-    def of(cls, spec: DotSpec, vector_bits: int, parts: bool = False) -> TileSpec:
-        return cls(spec.lhs, spec.rhs, spec.out, spec.precision, vector_bits, parts=parts)
+    def of(cls, spec: DotSpec, vector_bits: int) -> TileSpec:
+        return cls(spec.lhs, spec.rhs, spec.out, spec.precision, vector_bits)
 
     quads: ClassVar[bool] = False
     """Whether kernels read four bytes that are neighbours in k as one word; see `QuadSpec`."""
@@ -142,9 +140,7 @@ def for_tiles(dot: Dot, strides: DotStrides, vector_bits: int) -> tuple[TileSpec
     counts = (*dot.batch, dot.m, *dot.batch, dot.n)
     steps = zip((*strides.lhs[:3], *strides.rhs[:2], strides.rhs[3]), counts, strict=True)
     if not quads or dot.k % 4 or any(step % 4 for step, count in steps if count > 1) or dot.m * dot.n * dot.k < _SHORT:
-        operands = ((spec.lhs, strides.lhs[2:]), (spec.rhs, strides.rhs[2:]))
-        parts = any(dtype in ("float32", "float64") and min(s) == 2 * item_size(dtype) for dtype, s in operands)
-        return TileSpec.of(spec, vector_bits, parts), dot, strides
+        return TileSpec.of(spec, vector_bits), dot, strides
     words = DotStrides((*strides.lhs[:3], 4), (*strides.rhs[:2], 4, strides.rhs[3]), strides.out)
     quad = QuadSpec(spec.lhs, spec.rhs, spec.out, spec.precision, vector_bits, has_byte_products())
     return quad, attrs.evolve(dot, k=dot.k // 4), words
@@ -184,10 +180,11 @@ class Mode(enum.IntEnum):
 
 @attrs.frozen
 class DotLaunch:
-    """One launch: `kernel` is "pack", "dot", "row" (a dot with M = 1) or "block_row" (that with weights in blocks);
-    `batch1`: items of the inner batch dimension that it visits; `tiling` are the words of `Tiling`."""
+    """One launch: `kernel` is "pack", "dot", "row" (a dot with M = 1), "block_row" (that with weights in blocks) or
+    "block_words" (whose rows are interleaved); `batch1`: items of the inner batch dimension that it visits; `tiling`
+    are the words of `Tiling`."""
 
-    kernel: Literal["pack", "dot", "row", "block_row"]
+    kernel: Literal["pack", "dot", "row", "block_row", "block_words"]
     tasks: int
     batch1: int
     tiling: tuple[int, ...]
@@ -312,11 +309,13 @@ def strip_bytes(fmt: BlockFormat, lanes: int) -> int:
 
 
 def _block_row_plan(spec: TileSpec, dot: Dot) -> DotPlan:
-    """One row times weights in blocks: tasks are tiles of columns, and two chunks of one wait as words."""
+    """One row times weights in blocks: tasks are tiles of columns, and two chunks of one wait as words, where these do
+    not lie so in memory."""
     assert spec.blocks is not None
-    columns, waiting = ROW_STRIPS * spec.lanes, 2 * ROW_STRIPS * strip_bytes(spec.blocks, spec.lanes)
+    columns, words = ROW_STRIPS * spec.lanes, spec.blocks.rows > 1
+    waiting = 0 if words else 2 * ROW_STRIPS * strip_bytes(spec.blocks, spec.lanes)
     tiling = (0, 0, 1, columns, 1, columns, int(Mode.DIRECT), int(Mode.DIRECT), 0, 0, waiting, waiting)
-    launch = DotLaunch("block_row", -(-dot.n // columns), 1, tiling)
+    launch = DotLaunch("block_words" if words else "block_row", -(-dot.n // columns), 1, tiling)
     return DotPlan((launch,), 0, waiting + levels_of(dot.k) * columns * item_size(spec.accumulator))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
+from volta.core.block_formats import LAYOUTS
 from volta.core.ir import Eqn
 from volta.core.policy import DeterminismLevel
 from volta.numba_cuda import conditional_nodes, merging, moves, user
@@ -81,12 +82,13 @@ class Schedule:
     moves = True
 
     def keeps(self, eqn: Eqn) -> bool:
-        """Panels, and products of few rows with weights in blocks; for many, weights are unpacked once for all of
-        them."""
+        """Panels, and products of few rows with weights in blocks that are not interleaved; for many, weights are
+        unpacked once for all of them."""
         if eqn.primitive.name == PANEL:
             long = eqn.params["kind"] == "qr" and eqn.inputs[0].aval.shape[2] > panels.REFLECTED
             return (kept(eqn) and not long) or panels.keeps_composed(eqn)
-        return eqn.primitive.name == BLOCK_PRODUCT and eqn.inputs[0].aval.shape[0] <= UNPACKED_ROWS
+        blocks = eqn.primitive.name == BLOCK_PRODUCT and LAYOUTS[eqn.params["format"]].rows == 1
+        return blocks and eqn.inputs[0].aval.shape[0] <= UNPACKED_ROWS
 
     def bare(self, op: Scatter) -> bool:
         return False

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 import attrs
 
-from volta.core.block_formats import FORMATS, BlockFormat
+from volta.core.block_formats import LAYOUTS, BlockFormat
 from volta.core.contract import DEFINITIONS
 from volta.core.policy import TENSOR_PRECISIONS
 from volta.xla_like.kernels import KernelCall, Operation
@@ -88,8 +88,8 @@ class DotSpec:
     @property
     def blocks(self) -> BlockFormat | None:
         """The format of the right operand, if it is kept in blocks: rows of them, each a column of it. Its stride of k
-        is that of whole chunks."""
-        return FORMATS.get(self.rhs)
+        is that of whole chunks, and that of its columns what one takes, wherever its words lie."""
+        return LAYOUTS.get(self.rhs)
 
     @property
     def accumulator(self) -> str:

@@ -21,7 +21,6 @@ from volta.xla_like.attention import (
 from volta.xla_like.constants import constant_of
 from volta.xla_like.dot import (
     BLOCK_PRODUCT,
-    CHUNK,
     Dot,
     DotSpec,
     DotStrides,
@@ -112,8 +111,9 @@ def _block_product(node: Node, ctx: Context) -> list[KernelCall]:
     (m, k), (n, nbytes) = x.view.shape, packed.view.shape
     spec = DotSpec("float32", node.params["format"], "float32")
     assert spec.blocks is not None
-    chunk = CHUNK // spec.blocks.elements * spec.blocks.nbytes
-    arrays = [(x, (0, 0, 4 * k, 4)), (packed, (0, 0, chunk, nbytes))]
+    rows = spec.blocks.rows
+    n, strides = n * rows, (0, 0, spec.blocks.chunk_bytes * rows, nbytes // rows)
+    arrays = [(x, (0, 0, 4 * k, 4)), (packed, strides)]
     accesses = [Access(ctx.buffer_of(a.val), 0, strides) for a, strides in arrays]
     out = ctx.buffer_of(node.outputs[0])
     accesses.append(Access(out, 0, (0, 0, 4 * n, 4)))
