@@ -93,3 +93,14 @@ def test_a_kernel_whose_lanes_are_apart_is_never_masked(monkeypatch) -> None:
     table, index = vnp.ones((6, 3, 29)), vnp.zeros((29,), "int32")
     with pytest.raises(AssertionError, match="lanes past the end would touch memory: Load"):
         volta.jit(lambda x, i: vnp.sum(x[i, :, vnp.arange(29)], axis=1) + 0.125)(table, index)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@sampled("m, k, n", itertools.product((1, 31, 70), (1, 5, 300), (1, 17, 67)), lambda case: case == (70, 300, 67))
+def test_parts_of_complex_matrices_are_packed_from_what_is_there(guarded, turned, m, k, n) -> None:
+    """The last vector of a part ends with its last element: what would be next to it lies behind the array."""
+    rng = np.random.default_rng(m + k + n)
+    a, b = (rng.integers(-3, 4, s) + 1j * rng.integers(-3, 4, s) for s in ((m, k), (k, n)))
+    left, right = (vnp.asarray(x.T.copy() if turned else x).astype("complex64") for x in (a, b))
+    got = volta.jit(lambda a, b: a.T @ b.T if turned else a @ b)(left, right)
+    np.testing.assert_array_equal(np.asarray(got), (a @ b).astype("complex64"))

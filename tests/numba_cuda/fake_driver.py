@@ -20,7 +20,7 @@ from tests.numba_cuda import host_condition
 from tests.numba_cuda.fake_kernels import kernel_of
 from tests.numba_cuda.fake_streams import FakeStreams, Stream, finished, put
 from volta.emit.cache import DiskCache
-from volta.numba_cuda import conditional_nodes, moves
+from volta.numba_cuda import conditional_nodes, iterations, moves
 from volta.numba_cuda.codegen import modules
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.device import boxes, cuda_api, driver
@@ -379,9 +379,7 @@ class FakeDriver(FakeStreams):
         del self.objects[graph]
         return 0
 
-    def cuGraphDestroy(self, graph: int) -> int:
-        del self.objects[graph]
-        return 0
+    cuGraphDestroy = cuGraphExecDestroy  # noqa: N815 (the driver's name)
 
     # -- in place of the real one --------------------------------------------------------------------------------------
 
@@ -396,5 +394,6 @@ class FakeDriver(FakeStreams):
         monkeypatch.setattr(modules.ptx, "emit_text", self.emit_text)
         monkeypatch.setattr(modules.ptx, "assemble", lambda text, capability: text)
         monkeypatch.setattr(modules, "disk_cache", lambda: self.disk)
+        monkeypatch.setattr(iterations.small_loops, "ITERATIONS", 2)  # kernels take time
         driver.use(lambda: self.functions)
         return self

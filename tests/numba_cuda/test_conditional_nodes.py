@@ -9,13 +9,16 @@ import volta
 import volta.numpy as vnp
 from tests.numba_cuda import host_condition
 from volta import errors, lax
-from volta.numba_cuda import conditional_nodes
+from volta.numba_cuda import conditional_nodes, iterations
 from volta.numba_cuda.conditional_nodes import CONDITION
 from volta.numba_cuda.device.driver import counters
 from volta.numba_cuda.device.flights import WORDS
+from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.launches import every
+from volta.offline import plan_on_cuda
 from volta.runtime import devices
 from volta.testing.bits import assert_bits_equal
+from volta.testing.host_grid import check_on_host
 from volta.testing.loops import loop_programs
 
 PROGRAMS = {p.name: p for p in loop_programs() if p.name in ("recurrent", "nested", "choosing", "newton", "switch 1")}
@@ -31,6 +34,64 @@ def test_a_loop_on_a_device_has_the_bits_of_the_cpu(gpu, name):
     f = volta.jit(p.f)
     want = f(*p.args)
     assert_bits_equal(f(*map(put, p.args)), want)
+
+
+def scanned(length, unroll=1):
+    """A loop whose body is no small one: rows meet in its sums."""
+
+    def step(c, x):
+        w, h = c
+        h = vnp.tanh(h @ w + x)
+        return (w + 0.1 * (h.T @ x), h), (h.sum(0), x * 2)
+
+    return lambda w, h, xs: lax.scan(step, (w, h), xs, length, unroll=unroll)
+
+
+def draw(*shape):
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def loop_of(f, *args):
+    """The launch of a program's one loop."""
+    plan, _ = plan_on_cuda(volta.make_jaxpr(f)(*args))
+    (found,) = [x for x in launches_of(plan) if x.inside]
+    return found
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 12, 101, 128])
+def test_as_many_iterations_as_may_be_stand_between_two_tests(length, monkeypatch):
+    args = draw(8, 8), draw(4, 8), draw(length, 4, 8)
+    monkeypatch.setattr(iterations, "MOST", 1)
+    once = len(loop_of(scanned(length), *args).inside)
+    monkeypatch.setattr(iterations, "MOST", 64)
+    together, rest = divmod(len(loop_of(scanned(length), *args).inside), once)
+    assert rest == 0 and length % together == 0 and together * once <= max(64, once)
+    assert not [k for k in range(together + 1, 64 // once + 1) if length % k == 0]
+    check_on_host(scanned(length), *args)
+
+
+def test_iterations_wait_for_all_that_they_share_memory_with_and_for_nothing_else():
+    found = loop_of(scanned(12), draw(8, 8), draw(4, 8), draw(12, 4, 8)).inside
+    behind = []  # of each launch, all that are done before it
+    for x in found:
+        behind.append(set(x.after).union(*(behind[i] for i in x.after)))
+
+    def meet(xs, ys):
+        return any(a == b and low < end and start < high for a, low, high in xs for b, start, end in ys)
+
+    for j, y in enumerate(found):
+        for i, x in enumerate(found[:j]):
+            conflict = meet(x.writes, (*y.reads, *y.writes)) or meet(x.reads, y.writes)
+            assert i in behind[j] or not conflict
+    assert any(len(x) < i for i, x in enumerate(behind))  # some run beside each other
+
+
+def test_a_loop_of_unknown_length_is_tested_each_time():
+    def f(n, x):
+        return lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] / c[1].sum()), (0, x))
+
+    (launch,) = [x for x in loop_of(f, np.int32(8), draw(100)).inside if "row" in x.source.name]
+    assert not launch.inside
 
 
 def test_a_call_is_one_launch_whatever_its_iterations(gpu):

@@ -34,7 +34,7 @@ def build_dot_pack(module: ir.Module, name: str, spec: TileSpec) -> ir.Function:
     """Add the kernel that packs the right operand for `spec`; a task is `PACK_PANELS` tiles of columns of a chunk."""
     function, b = new_kernel(module, name)
     args = Args(b, function.args[0], Tiling)
-    pack_strips = pack(module, spec.right, spec.accumulator, spec.lanes)
+    pack_strips = pack(module, spec.right, spec.accumulator, spec.lanes, parts=spec.parts)
     vector_bytes = spec.vector_bits // 8
     width = PACK_PANELS * spec.tile_cols
     row_bytes = b.mul(ceil_div(b, args.N, spec.tile_cols), I64(spec.tile_cols * item_size(spec.accumulator)))
@@ -69,9 +69,9 @@ class _DotKernel:
         self.size = item_size(spec.accumulator)
         self.vector_bytes = spec.vector_bits // 8
         self.lhs_k_bytes = -(-spec.tile_rows // spec.lanes) * self.vector_bytes  # one k of the packed left tile
-        self.pack_lhs = pack(module, spec.left, spec.accumulator, spec.lanes, flips(spec))
+        self.pack_lhs = pack(module, spec.left, spec.accumulator, spec.lanes, flips(spec), spec.parts)
         if spec.blocks is None:
-            self.pack_rhs = pack(module, spec.right, spec.accumulator, spec.lanes)
+            self.pack_rhs = pack(module, spec.right, spec.accumulator, spec.lanes, parts=spec.parts)
         else:
             self.pack_rhs = unpack(module, spec.rhs, spec.lanes, PACK_TYPE)
         self.panel = panel(module, spec)

@@ -130,7 +130,7 @@ def _by_columns(module: ir.Module, spec: TileSpec) -> ir.Function:
     count, a, a_k, matrix, b_k, b_n, totals, columns, buffer, tree, _ = function.args
     lanes, size = spec.lanes, item_size(spec.accumulator)
     builder, scalars = Builder(b, lanes), Builder(b)
-    pack_strip = pack(module, spec.right, spec.accumulator, lanes)
+    pack_strip = pack(module, spec.right, spec.accumulator, lanes, parts=spec.parts)
     zero = ir.Constant(ir.VectorType(scalar_type(spec.accumulator), lanes), None)
     add = b.fadd if is_float(spec.accumulator) else b.add
 

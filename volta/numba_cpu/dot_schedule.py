@@ -57,9 +57,11 @@ LARGE_ROWS = 512
 
 @attrs.frozen
 class TileSpec(DotSpec):
-    """What one compiled kernel of the CPU is for: `vector_bits` (512, 256 or 128) is the width of its registers."""
+    """What one compiled kernel of the CPU is for: `vector_bits` (512, 256 or 128) is the width of its registers.
+    ``parts``: whether of an operand every other element is read, as of complex numbers."""
 
     vector_bits: int = 512
+    parts: bool = attrs.field(default=False, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -67,8 +69,8 @@ class TileSpec(DotSpec):
             raise ValueError(f"vector_bits must be 128, 256 or 512, got {self.vector_bits}")
 
     @classmethod
-    def of(cls, spec: DotSpec, vector_bits: int) -> TileSpec:
-        return cls(spec.lhs, spec.rhs, spec.out, spec.precision, vector_bits)
+    def of(cls, spec: DotSpec, vector_bits: int, parts: bool = False) -> TileSpec:
+        return cls(spec.lhs, spec.rhs, spec.out, spec.precision, vector_bits, parts=parts)
 
     quads: ClassVar[bool] = False
     """Whether kernels read four bytes that are neighbours in k as one word; see `QuadSpec`."""
@@ -140,7 +142,9 @@ def for_tiles(dot: Dot, strides: DotStrides, vector_bits: int) -> tuple[TileSpec
     counts = (*dot.batch, dot.m, *dot.batch, dot.n)
     steps = zip((*strides.lhs[:3], *strides.rhs[:2], strides.rhs[3]), counts, strict=True)
     if not quads or dot.k % 4 or any(step % 4 for step, count in steps if count > 1) or dot.m * dot.n * dot.k < _SHORT:
-        return TileSpec.of(spec, vector_bits), dot, strides
+        operands = ((spec.lhs, strides.lhs[2:]), (spec.rhs, strides.rhs[2:]))
+        parts = any(dtype in ("float32", "float64") and min(s) == 2 * item_size(dtype) for dtype, s in operands)
+        return TileSpec.of(spec, vector_bits, parts), dot, strides
     words = DotStrides((*strides.lhs[:3], 4), (*strides.rhs[:2], 4, strides.rhs[3]), strides.out)
     quad = QuadSpec(spec.lhs, spec.rhs, spec.out, spec.precision, vector_bits, has_byte_products())
     return quad, attrs.evolve(dot, k=dot.k // 4), words

@@ -13,16 +13,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 
-import attrs
 import numpy as np
 from llvmlite import ir
 
 from volta.emit.loops import I1, I32, I64, PTR, VOID, load_args, offset
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.codegen.ptx_ops import Op, assembly, call
+from volta.numba_cuda.iterations import between_tests
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch, Range
-from volta.xla_like.control_calls import Around, bound
+from volta.xla_like.control_calls import bound
 from volta.xla_like.kernels import KernelCall
 
 _OFTEN = 1 << 21
@@ -102,36 +102,14 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     assert flag.buffer is not None
     repeats = call.kernel.name == "while"  # type: ignore[union-attr]
     for number, (plan, around) in enumerate(bound(call)):
-        found = ctx.nested(plan)
-        if not found:
+        inside = tuple(between_tests(call, plan, around, ctx))
+        if not inside:
             continue
-        scratch = max(x.scratch for x in found)
-        region = ctx.regions.new(scratch) if scratch else 0
-        inside = tuple(_moved(x, around, region) for x in found)
+        scratch = dict.fromkeys(b for x in inside for b, _, _ in x.writes if b < 0)
         reads: list[Range] = [(b, 0, ctx.nbytes(b)) for b in call.reads]
-        writes: list[Range] = [(b, 0, ctx.nbytes(b)) for b in (*call.writes, *([region] if region else []))]
+        writes: list[Range] = [(b, 0, ctx.nbytes(b)) for b in (*call.writes, *scratch)]
         yield Launch(
             CONDITION, 1, 1, (0, 1 if repeats else number), ((0, flag.buffer, flag.offset),), 0,
             call.kernel.name if repeats else f"{call.kernel.name} {number}",  # type: ignore[union-attr]
             0, tuple(reads), tuple(writes), alone=True, inside=inside, repeats=repeats,
         )  # fmt: skip
-
-
-def _moved(launch: Launch, around: Around, region: int) -> Launch:
-    """A launch of a nested plan in terms of the buffers around it."""
-
-    def place(buffer: int) -> tuple[int, int]:
-        return (region, 0) if buffer < 0 else around(buffer)
-
-    def ranges(found: Sequence[Range]) -> tuple[Range, ...]:
-        moved = [(*place(b), low, high) for b, low, high in found]
-        return tuple((buffer, at + low, at + high) for buffer, at, low, high in moved)
-
-    addresses = []
-    for word, buffer, distance in launch.addresses:
-        outer, at = place(buffer)
-        addresses.append((word, outer, at + distance))
-    inside = tuple(_moved(x, around, region) for x in launch.inside)
-    return attrs.evolve(
-        launch, addresses=tuple(addresses), reads=ranges(launch.reads), writes=ranges(launch.writes), inside=inside
-    )

@@ -1,0 +1,306 @@
+"""Loops of small bodies on a GPU: which of them run as one kernel, and what a block of threads does in it.
+
+Between two launches lie about two microseconds: more than a body of a few thousand numbers computes in. So where a body
+consists of elementwise loops and products, a block of threads takes them one after the other, iteration after
+iteration, and meets between one that writes and one that reads. Many rows, such as a batch, that never ask for each
+other are shared out to blocks, which never wait for one another. What else the body writes, such as the number of the
+iteration, each block computes for itself. Temporaries, and what is carried if it is small, lie in shared memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import attrs
+
+from volta.emit.args import Address, Word, given_words, laid_out, loop_words
+from volta.numba_cuda.codegen.ptx import KernelSource, shared_of
+from volta.numba_cuda.codegen.threads import WARP
+from volta.numba_cuda.launch_context import LaunchContext
+from volta.numba_cuda.launches import Launch
+from volta.numba_cuda.loops.rows_apart import Work, bytes_a_row, rows_of, work_of
+from volta.numba_cuda.loops.small_loop_code import LINKS, build_settling, build_small_loop
+from volta.numba_cuda.processors import filling
+from volta.xla_like.control_calls import Around, bound
+from volta.xla_like.dot import Dot, item_size
+from volta.xla_like.kernels import Access, KernelCall, LoopKernel
+from volta.xla_like.plan import ExecutionPlan
+from volta.xla_like.views import Ints
+
+ITERATIONS = 4096
+"""Of one launch: between launches the stop word is looked at, which is to be often enough for who waits."""
+
+THREADS = 512
+"""Of a block, at most."""
+
+_BUSY, _BLOCKS = 128, 132
+"""Elements that a block has at least of the largest step, if there are so many; blocks, if rows allow it."""
+
+OWN = 1 << 14
+"""Bytes up to which a block keeps what is carried in shared memory."""
+
+_LAUNCH, _LINK, _ROUND, _MEETING, _BYTES = 2000, 5, 100, 30, 100
+"""Nanoseconds that a launch of an iteration takes; a multiply-add of a chain, an element of a loop, and a meeting of
+threads, where a block's threads wait for it; and bytes of a product's right operand that a block reads in one."""
+
+
+@attrs.frozen
+class Slot:
+    """Memory of the body. ``row``: bytes from one of its rows to the next (0: it has none that are shared out).
+
+    Of the block's own, ``shared`` says where it begins in shared memory, and ``nbytes`` are its bytes there; what has
+    a ``word`` is that word of the args in device memory: read from there at first, and ``written`` back at last, where
+    there are several blocks and no rows by the first block, at the word ``settled``."""
+
+    nbytes: int
+    row: int = 0
+    word: int | None = None
+    shared: int | None = None
+    written: bool = False
+    settled: int | None = None
+
+
+@attrs.frozen
+class Step:
+    """A loop or a product of the body: its args as `loop_words` has them, of which ``addresses`` are (word, slot,
+    distance) and ``passed`` (word, word of the kernel's own args). ``meets``: the threads meet before it. ``rows``: of
+    its ``elements`` a block computes those of its rows."""
+
+    kernel: LoopKernel | Dot
+    words: Ints
+    addresses: tuple[Address, ...]
+    passed: tuple[tuple[int, int], ...]
+    elements: int
+    rows: bool
+    meets: bool
+
+    def text(self) -> str:
+        return f"{self.kernel.text()}\n{self.words} {self.addresses} {self.passed} {self.rows} {self.meets}"
+
+
+@attrs.frozen
+class SmallLoop:
+    """What blocks of ``threads`` run until the int32 of slot ``flag`` is 0: each has ``each`` of ``rows`` rows."""
+
+    slots: tuple[Slot, ...]
+    steps: tuple[Step, ...]
+    flag: int
+    rows: int
+    each: int
+    threads: int
+    shared: int
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.rows // self.each)
+
+    def text(self) -> str:
+        slots = "\n".join(str(attrs.astuple(s)) for s in self.slots)
+        steps = "\n".join(s.text() for s in self.steps)
+        how = f"flag={self.flag} rows={self.rows}/{self.each} threads={self.threads} links={LINKS}"
+        return f"{how}\n{slots}\n{steps}"
+
+
+def launches(call: KernelCall, ctx: LaunchContext, instead: int) -> Iterator[Launch]:
+    """The launches of an iteration and those that follow it, up to `ITERATIONS`; none where ``instead``, one launch for
+    each kernel of the body, are faster."""
+    ((plan, around),) = bound(call)
+    works = _works(plan)
+    if works is None:
+        return
+    memory = _Memory(plan, around, works)
+    rows = rows_of(works, memory.written)
+    maker = _Maker(works, memory, rows, ctx)
+    if maker.nanoseconds() > _LAUNCH * instead or not maker.place():
+        return
+    yield from maker.launches(call)
+
+
+def _works(plan: ExecutionPlan) -> list[Work] | None:
+    """The elementwise loops and products that the body consists of; None where there is something else."""
+    memory = _Shared(plan)
+    found: list[Work] = []
+    for call in plan.calls:
+        if call.elided:
+            continue
+        for part in call.each():
+            work = work_of(part, memory.key)
+            if work is None:
+                return None
+            found.append(work)
+    return found
+
+
+class _Shared:
+    """What a plan's buffers are, as far as several are one."""
+
+    def __init__(self, plan: ExecutionPlan) -> None:
+        self.plan = plan
+        self._places, _ = plan.address_slots()
+        self._same = {b.id: b.alias for b in plan.buffers if b.kind == "temp" and b.alias is not None}
+        for call in plan.calls:
+            if call.elided:
+                self._same.update((to, self._same.get(of, of)) for of, to in call.inplace)
+
+    def is_temporary(self, buffer: int) -> bool:
+        return self.plan.buffers[self._same.get(buffer, buffer)].kind in ("temp", "unstored")
+
+    def key(self, buffer: int) -> int:
+        """The buffer that stands for all that are the same memory, not only in this layout of temporaries."""
+        buffer = self._same.get(buffer, buffer)
+        if self.is_temporary(buffer):
+            return buffer
+        position = self._places[buffer]
+        return min(b for b, place in self._places.items() if place == position and not self.is_temporary(b))
+
+
+class _Memory(_Shared):
+    """What a body's steps touch, by `key`."""
+
+    def __init__(self, plan: ExecutionPlan, around: Around, works: Sequence[Work]) -> None:
+        super().__init__(plan)
+        self.around = around
+        self.written = {b for work in works for b in work.writes}
+
+    def nbytes(self, buffer: int) -> int:
+        return self.plan.buffers[buffer].nbytes
+
+
+def _up(n: int, to: int) -> int:
+    return -(-n // to) * to
+
+
+class _Maker:
+    """Shares rows out to blocks, and numbers slots and words."""
+
+    def __init__(self, works: Sequence[Work], memory: _Memory, rows: int, ctx: LaunchContext) -> None:
+        self._works, self._memory, self._rows, self._ctx = works, memory, rows, ctx
+        self._apart = bytes_a_row(works, memory.written, rows) or {}
+        widest = max((w.elements // rows for w in works if w.splits(rows)), default=1)
+        self._each = min(rows, max(-(-rows // filling(_BLOCKS)), -(-_BUSY // widest)))
+        self._threads = min(THREADS, _up(max(self._elements(w) for w in works), WARP))
+        self._slots: dict[int, Slot] = {}
+        self._numbers: dict[int, int] = {}
+        self._words: list[Word] = [ITERATIONS]
+        self._shared = 0
+
+    @property
+    def _blocks(self) -> int:
+        return -(-self._rows // self._each)
+
+    def _by_rows(self, work: Work) -> bool:
+        return self._rows > 1 and work.splits(self._rows)
+
+    def _elements(self, work: Work) -> int:
+        """Of a work, those that one block computes."""
+        return work.elements // self._rows * self._each if self._by_rows(work) else work.elements
+
+    def nanoseconds(self) -> int:
+        """About how long an iteration takes."""
+        total = 0
+        for work in self._works:
+            rounds, kernel = -(-self._elements(work) // self._threads), work.call.kernel
+            total += _MEETING + rounds * _ROUND
+            if isinstance(kernel, Dot):
+                size = item_size(kernel.spec.rhs)
+                apart = 1 if work.call.accesses[1].strides[3] == size else 4
+                total += rounds * kernel.k * _LINK * apart + kernel.batches * kernel.k * kernel.n * size // _BYTES
+        return total
+
+    def place(self) -> bool:
+        """Number the slots and lay out those of the block's own; False where there is no room, or where what it would
+        have to keep is no whole words."""
+        for work in self._works:
+            for buffer in (*work.reads, *work.writes):
+                if buffer not in self._slots:
+                    slot = self._slot(buffer)
+                    if slot is None:
+                        return False
+                    self._numbers[buffer] = len(self._slots)
+                    self._slots[buffer] = slot
+        return self._shared <= shared_of(self._ctx.capability) // 2
+
+    def _slot(self, buffer: int) -> Slot | None:
+        memory = self._memory
+        written, row = buffer in memory.written, self._apart.get(buffer, 0)
+        nbytes = memory.nbytes(buffer)
+        mine = row * self._each if row else nbytes
+        whole = not row or row * self._rows == nbytes
+        temporary = memory.is_temporary(buffer)
+        alone = written and not row and self._blocks > 1
+        own = temporary or alone or (written and whole and mine <= OWN and mine % 4 == 0 and row % 4 == 0)
+        if temporary and not whole or alone and mine % 4:
+            return None
+        word = None if temporary else self._word(Access(*memory.around(buffer), ()))
+        if not own:
+            return Slot(nbytes, row, word, written=written)
+        start, self._shared = self._shared, _up(self._shared + mine, 16)
+        settled = self._word(self._ctx.scratch(mine)) if alone and not temporary else None
+        return Slot(mine, row, word, start, written and not temporary, settled)
+
+    def _word(self, word: Word) -> int:
+        self._words.append(word)
+        return len(self._words) - 1
+
+    def launches(self, call: KernelCall) -> Iterator[Launch]:
+        steps = tuple(self._steps())
+        flag = self._numbers[self._memory.key(self._memory.plan.outputs[0])]
+        slots = tuple(self._slots.values())
+        loop = SmallLoop(slots, steps, flag, self._rows, self._each, self._threads, self._shared)
+        text = loop.text()
+        name = f"volta_small_loop_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        source = KernelSource(name, f"small loop\n{text}", partial(build_small_loop, loop=loop))
+        label = f"loop of {' '.join(w.call.describe() for w in self._works)}"
+        settled = [s for s in slots if s.settled is not None]
+        kept = [self._words[s.settled] for s in settled if s.settled is not None]
+        reads, writes = (
+            self._ctx.ranges([Access(b, 0, ()) for b in call.reads]),
+            self._ctx.ranges([*(Access(b, 0, ()) for b in call.writes), *(x for x in kept if isinstance(x, Access))]),
+        )
+        yield self._ctx.launch(
+            source,
+            loop.blocks,
+            loop.threads,
+            self._words,
+            loop.shared,
+            label=label,
+            alone=True,
+            touched=(reads, writes),
+        )
+        if settled:
+            words: list[Word] = []
+            for s, start in zip(settled, kept, strict=True):
+                assert s.word is not None
+                words += [start, self._words[s.word]]
+            sizes = tuple(s.nbytes for s in settled)
+            name = f"volta_settling_{'_'.join(map(str, sizes))}"
+            source = KernelSource(name, f"settling {sizes}", partial(build_settling, sizes=sizes))
+            copy = self._ctx.launch(source, 1, WARP, words, label="copy", alone=True, touched=(writes, writes))
+            yield attrs.evolve(copy, after=(0,))
+
+    def _steps(self) -> Iterator[Step]:
+        """The steps; threads meet where one reads what was written since they met, or writes what was used."""
+        flag = self._memory.key(self._memory.plan.outputs[0])
+        read, wrote = {flag}, set[int]()
+        for work in self._works:
+            meets = bool(wrote.intersection(work.reads) or (read | wrote).intersection(work.writes))
+            if meets:
+                read, wrote = set(), set()
+            read.update(work.reads)
+            wrote.update(work.writes)
+            yield self._step(work, meets)
+
+    def _step(self, work: Work, meets: bool) -> Step:
+        call = work.call
+        words = loop_words(call)
+        given = given_words(call.kernel) if isinstance(call.kernel, LoopKernel) else []
+        passed = []
+        for at in given:
+            passed.append((at, self._word(words[at])))
+            words[at] = 0
+        numbers, addresses = laid_out(words)
+        placed = tuple((at, self._numbers[self._memory.key(b)], distance) for at, b, distance in addresses)
+        assert isinstance(call.kernel, (LoopKernel, Dot))
+        return Step(call.kernel, numbers, placed, tuple(passed), work.elements, self._by_rows(work), meets)
