@@ -404,6 +404,7 @@ def main() -> None:
     if options.shared_work and hasattr(os, "sched_setaffinity"):  # not only those that the parent keeps to
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     harness.use_threads(options.threads)
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # also where there is a GPU
     if options.first_step:
         first_step_child(*options.first_step)
         return

@@ -23,7 +23,22 @@ PACKAGES = ("numba", "llvmlite", "numpy", "jax", "jaxlib", "torch", "llama-cpp-p
 
 
 SETTLE = 0.1
-"""Seconds before each sample: idle threads of the contender before go to sleep first (OpenBLAS's spin for 50 ms)."""
+"""Seconds before each sample: idle threads of the contender before go to sleep first (OpenBLAS's spin for 50 ms, and
+longer on some machines)."""
+
+_LONGEST, _IDLE = 2.0, 0.1
+"""Seconds after which a sample is taken all the same, and the share of a processor that threads at rest may take."""
+
+
+def settle() -> None:
+    """Wait until no thread of this process is busy."""
+    end = time.perf_counter() + _LONGEST
+    while True:
+        busy, start = time.process_time(), time.perf_counter()
+        time.sleep(SETTLE)
+        now = time.perf_counter()
+        if time.process_time() - busy < _IDLE * (now - start) or now > end:
+            return
 
 
 def use_threads(count: int) -> None:
@@ -92,7 +107,7 @@ def alternate(
         while time.perf_counter() < end or any(len(taken) < min_rounds for taken in times.values()):
             for name, run in contenders.items():
                 calls = range(repeat[name])
-                time.sleep(SETTLE)
+                settle()
                 run()
                 start = time.perf_counter()
                 for _ in calls:
