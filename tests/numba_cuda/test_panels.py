@@ -15,12 +15,14 @@ from tests.sampling import sampled
 from volta import lax
 from volta.numba_cuda import kernels
 from volta.numba_cuda.codegen import ptx
+from volta.numba_cuda.codegen.threads import WARP
 from volta.numba_cuda.launches import every
 from volta.numba_cuda.panels.panels import REFLECTED
 from volta.numba_cuda.panels.sides import SIDES
 from volta.offline import plan_on_cuda
 from volta.testing.host_grid import ORDERS, HostKernels, check_on_host
-from volta.xla_like.panels import ROWS
+from volta.trace import orthogonal, spectra
+from volta.xla_like.panels import ROTATIONS, ROWS
 
 KERNELS = HostKernels()
 pytestmark = pytest.mark.turns(6)
@@ -37,12 +39,52 @@ def test_cuda_panels_have_the_bits_of_the_cpu(name, n, dtype):
 
 @sampled(
     "name,n,dtype",
-    [(name, n, dtype) for name in ROTATED for n in (2, 8, 17, 34) for dtype in ("f4", "f8")],
-    [("eigh", 2, "f4")],
+    [(name, n, dtype) for name in ROTATED for n in (2, 8, 17, 32, 34) for dtype in ("f4", "f8")],
+    [("eigh", 2, "f4"), ("svd", 8, "f4")],
 )
 def test_cuda_rotations_have_the_bits_of_the_cpu(name, n, dtype):
-    """34 elements are more than a warp has lanes."""
+    """34 rows are more than a warp has lanes; of 2 to 16 a warp has more matrices than there are."""
     check_on_host(ROTATED[name], matrices(n, dtype), kernels=KERNELS)
+
+
+@sampled(
+    "kind,n,dtype",
+    [(k, n, t) for k in ROTATIONS for n in (2, 4, 6, 12, 18, 32, 34) for t in ("f4", "f8")],
+    [("rows", 6, "f4"), ("symmetric", 4, "f4"), ("symmetric", 6, "f8")],
+)
+def test_all_that_rotations_leave_has_the_bits_of_the_cpu(kind, n, dtype):
+    """Beside the diagonal too, with what rotates; and matrices that end in sweeps of their own, some in the first."""
+    tiny = np.finfo(dtype).tiny
+    a = np.concatenate([matrices(n, dtype), np.zeros((4, n, n), dtype)])
+    a[5] = -0.0
+    a[6] = np.diag(np.where(np.arange(n) % 2, -0.0, 1.0))
+    a[7] = 1.0  # all elements are equal
+    a[8] = np.diag(np.arange(n)) + np.where(np.eye(n, k=1) + np.eye(n, k=-1), 8 * tiny, 0)  # a steep angle
+    least = np.full(len(a), tiny, dtype)
+    least[0], least[1] = np.finfo(dtype).eps, 0.25
+    check_on_host(getattr(spectra, f"_{kind}"), a + a.swapaxes(1, 2), least, orders=("shuffled",), kernels=KERNELS)
+
+
+@sampled(
+    "rows,columns,dtype",
+    [(m, n, t) for m, n in ((1, 1), (5, 3), (8, 8), (9, 4), (31, 2), (32, 32), (17, 16)) for t in ("f4", "f8")],
+    [(5, 3, "f4"), (9, 4, "f8"), (8, 8, "f4")],
+)
+def test_reflections_in_the_lanes_of_a_warp_have_the_bits_of_the_cpu(rows, columns, dtype):
+    """From the first row on, and from a later one: what is above it is kept. A batch that fills no whole warp."""
+    square = max(rows, columns)
+    a = np.concatenate([matrices(square, dtype)] * 2)[:, :columns, :rows]
+    a[6, :, -1:] = 0  # nothing is left below the last row but one
+    for start in {0, min(2, rows - columns)}:
+        check_on_host(orthogonal._panel, a, np.int32(start), orders=("shuffled",), kernels=KERNELS)
+
+
+def test_small_panels_take_one_warp_for_several_matrices():
+    a = np.zeros((9, 8, 8), np.float32)
+    for f, name, blocks in ((FUNCTIONS["qr"], "volta_panel_qr", 3), (ROTATED["eigh"], "volta_rotations", 3)):
+        plan, _ = plan_on_cuda(volta.make_jaxpr(f)(a))
+        (x,) = (x for x in every(kernels.launches_of(plan, "9.0")) if x.source.name.startswith(name))
+        assert (x.grid, x.threads, x.shared) == (blocks, WARP, 0)
 
 
 @sampled(
@@ -114,7 +156,7 @@ def test_long_columns_of_qr_are_reflected_by_the_whole_gpu():
 @pytest.mark.parametrize("dtype", ["f4", pytest.param("f8", marks=pytest.mark.slow)])
 def test_kernels_of_panels_compile_and_keep_the_rules(dtype):
     """Their static shared memory is what every GPU since 2014 has."""
-    for f, n in [*((f, 70) for f in FUNCTIONS.values()), *((f, ROWS) for f in ROTATED.values())]:
+    for f, n in [*((f, 70) for f in FUNCTIONS.values()), *((f, n) for f in ROTATED.values() for n in (WARP, ROWS))]:
         plan, _ = plan_on_cuda(volta.make_jaxpr(f)(matrices(n, dtype)))
         every_one = every(kernels.launches_of(plan, "9.0"))
         launches = [x for x in every_one if re.match("volta_(panel|rotations)", x.source.name)]

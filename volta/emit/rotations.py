@@ -54,6 +54,19 @@ class Crew(Protocol):
         """Where an element of an array of near memory lies."""
 
 
+def angle_of(w: Builder, xx: Value, yy: Value, xy: Value, rotated: Value) -> tuple[Value, Value, Value]:
+    """Of what makes a pair orthogonal, as the definition has it: tangent, cosine and sine."""
+    far = 1 / float(np.finfo(xx.dtype).eps)
+    z = ((yy - xx) * 0.5) / w.select(rotated, xy, 1.0)
+    size = abs(z)
+    bound = w.min(size, w.const(xx.dtype, far))
+    steep = size > far  # of both quotients the one that counts, by one division
+    t = w.select(steep, w.const(xx.dtype, 0.5), 1.0) / w.select(steep, size, size + w.sqrt(w.fma(bound, bound, 1.0)))
+    t = w.select(z < 0.0, -t, t)
+    c = w.const(xx.dtype, 1.0) / w.sqrt(w.fma(t, t, 1.0))
+    return t, c, t * c
+
+
 class Rotations:
     """The sweeps of a matrix ``x`` of ``count`` rows (an even number) and ``columns``, and what they make of the unit
     matrix, ``v``. ``notes`` has room for `NOTES` numbers a pair, ``seats`` for two int64; all of it is near memory."""
@@ -109,18 +122,6 @@ class Rotations:
 
     # -- rounds --------------------------------------------------------------------------------------------------------
 
-    def _angle(self, xx: Value, yy: Value, xy: Value, rotated: Value) -> tuple[Value, Value, Value]:
-        """As the definition has it: tangent, cosine and sine."""
-        w, far = self.lanes, 1 / float(np.finfo(self.dtype).eps)
-        z = ((yy - xx) * 0.5) / w.select(rotated, xy, 1.0)
-        size = abs(z)
-        bound = w.min(size, w.const(self.dtype, far))
-        t = w.const(self.dtype, 1.0) / (size + w.sqrt(w.fma(bound, bound, 1.0)))
-        t = w.select(size > far, w.const(self.dtype, 0.5) / size, t)
-        t = w.select(z < 0.0, -t, t)
-        c = w.const(self.dtype, 1.0) / w.sqrt(w.fma(t, t, 1.0))
-        return t, c, t * c
-
     def _rotated(self, c: Value, s: Value, on: Value, x: Value, y: Value) -> tuple[Value, Value]:
         w = self.lanes
         first, second = w.fma(c, x, -(s * y)), w.fma(c, y, s * x)
@@ -155,7 +156,7 @@ class Rotations:
             p, q = (self._row(seat) for seat in (pair, b.add(pair, half)))
             xx, yy, xy = (self._read(self._element(self.x, i, j, n)) for i, j in ((p, p), (q, q), (p, q)))
             rotated = abs(xy) > least
-            t, c, s = self._angle(xx, yy, xy, rotated)
+            t, c, s = angle_of(self.lanes, xx, yy, xy, rotated)
             change = w.select(rotated, t * xy, 0.0)
             self._write_down(pair, (p, q), c, s, rotated)
             w.store(xx - change, self._note(pair, _FIRST))
@@ -202,7 +203,7 @@ class Rotations:
 
             xx, yy, xy = total(p, p), total(q, q), total(p, q)
             rotated = abs(xy) > w.sqrt(xx) * w.sqrt(yy) * least
-            _, c, s = self._angle(xx, yy, xy, rotated)
+            _, c, s = angle_of(self.lanes, xx, yy, xy, rotated)
             with self.crew.once():
                 self._write_down(pair, (p, q), c, s, rotated)
 

@@ -15,8 +15,8 @@ from volta.numba_cuda.codegen.ptx_semaphore import CLEAR_THREADS, build_clear
 from volta.numba_cuda.codegen.threads import WARP
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch
-from volta.numba_cuda.panels import crew, handed_on, pivots, reflections, rotations, sides, squares
-from volta.numba_cuda.panels.registers import size_for
+from volta.numba_cuda.panels import crew, handed_on, pivots, reflections, rotations, sides, squares, warp_reflections
+from volta.numba_cuda.panels.registers import lanes_for, size_for
 from volta.xla_like.kernels import Access, KernelCall
 from volta.xla_like.panels import FACTOR, FORWARD, ROTATIONS, TRIANGLE, Panel
 
@@ -60,11 +60,24 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     if spec.kind in (FACTOR, FORWARD):
         yield from _handed_on(call, op, ctx)
         return
+    if spec.kind == "qr" and max(op.width, op.length) <= WARP:
+        yield _in_lanes(call, op, ctx)
+        return
     x = choice(op, shared_of(ctx.capability) - _STATIC)
     each = -(-op.length // x.threads) if spec.kind == "substitute" else 1
     name = f"volta_panel_{spec.kind}_{spec.dtype.name}{'_unit' * spec.unit}_{x.name}"
     source = KernelSource(name, f"{spec} {x.name}", x.build)
     yield ctx.launch(source, op.batch * each, x.threads, (*call.accesses, op.width, op.length), x.shared)
+
+
+def _in_lanes(call: KernelCall, op: Panel, ctx: LaunchContext) -> Launch:
+    """Lanes of a warp have a panel."""
+    spec, length, group = op.spec, op.length, lanes_for(max(op.width, op.length))
+    source = KernelSource(
+        f"volta_panel_{spec.kind}_{spec.dtype.name}_{length}_in_{group}", f"{spec} {length} in {group} lanes",
+        partial(warp_reflections.build, spec=spec, length=length, group=group),
+    )  # fmt: skip
+    return ctx.launch(source, -(-op.batch * group // WARP), WARP, (*call.accesses, op.width, length, op.batch))
 
 
 def _handed_on(call: KernelCall, op: Panel, ctx: LaunchContext) -> Iterator[Launch]:

@@ -9,6 +9,7 @@ from llvmlite import ir
 from volta.emit.builder import Builder, Value, item_size
 from volta.emit.loops import I32, I64, if_then, offset
 from volta.emit.panels import at
+from volta.emit.reducers import LANES
 from volta.numba_cuda.codegen.ptx_redux import redux
 from volta.numba_cuda.codegen.threads import (
     WARP,
@@ -26,6 +27,11 @@ def size_for(width: int) -> int:
     return next(size for size in (8, 16, WARP) if width <= size)
 
 
+def lanes_for(rows: int) -> int:
+    """Lanes of a warp that have a matrix of so many rows between them: a power of two."""
+    return 1 << (rows - 1).bit_length()
+
+
 class Elements:
     """Elements of a thread, each at a place that is known when the kernel is compiled: LLVM keeps them in registers."""
 
@@ -36,6 +42,9 @@ class Elements:
 
     def __len__(self) -> int:
         return len(self._slots)
+
+    def __iter__(self) -> Iterator[Value]:
+        return (self[k] for k in range(len(self)))
 
     def __getitem__(self, k: int) -> Value:
         b = self.one.irbuilder
@@ -69,6 +78,16 @@ def write_row(one: Builder, row: ir.Value, xs: Sequence[Value], first: int) -> N
         for i in range(few):
             x = b.insert_element(x, xs[k + i].ir, ir.IntType(32)(i))
         b.store(x, offset(b, row, k * item_size(dtype)), align=16)
+
+
+def summed(terms: Sequence[Value]) -> Value:
+    """SUM of at most 64 terms, by one thread."""
+    terms, half = list(terms), LANES // 2
+    while half:
+        terms[:half] = [x + terms[k + half] if k + half < len(terms) else x for k, x in enumerate(terms[:half])]
+        del terms[half:]
+        half //= 2
+    return terms[0]
 
 
 def factored(one: Builder, x: Sequence[Value]) -> list[Value]:

@@ -1,4 +1,5 @@
-"""Jacobi's rotations on a GPU: a block of threads has a matrix in shared memory, a warp sums what a pair shares."""
+"""Jacobi's rotations on a GPU: of more rows than a warp has lanes a block of threads has a matrix in shared memory, and
+a warp sums what a pair shares. Smaller ones are in a warp's lanes (warp_rotations.py)."""
 
 from __future__ import annotations
 
@@ -26,41 +27,44 @@ from volta.numba_cuda.codegen.threads import (
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.ordering.indexing import divide
+from volta.numba_cuda.panels import warp_rotations
+from volta.numba_cuda.panels.registers import lanes_for
 from volta.xla_like.kernels import KernelCall
 from volta.xla_like.panels import Panel, PanelSpec
 
-_FEW, _THREADS = 64, 256
-"""Threads for matrices of at most 8 rows, and for others."""
+_THREADS = 256
 
 
 def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
-    """A block of threads a matrix."""
+    """A warp has as many matrices as it has lanes for; of more rows than lanes a block of threads has one."""
     op = call.kernel
     assert isinstance(op, Panel)
-    spec, half = op.spec, op.width // 2
-    threads = _FEW if op.width <= 8 else _THREADS
-    shared = 16 * half + spec.dtype.itemsize * (op.width * (op.length + op.width) + NOTES * half)
-    source = KernelSource(
-        f"volta_rotations_{spec.kind}_{spec.dtype.name}_{threads}", f"rotations {spec} {threads}",
-        partial(build, spec=spec, threads=threads),
-    )  # fmt: skip
-    yield ctx.launch(source, op.batch, threads, (*call.accesses, op.width, op.length), shared)
+    spec, rows, columns = op.spec, op.width, op.length
+    name = f"volta_rotations_{spec.kind}_{spec.dtype.name}"
+    if rows <= WARP:
+        make = partial(warp_rotations.build, spec=spec, rows=rows, columns=columns)
+        source = KernelSource(f"{name}_{rows}x{columns}", f"rotations {spec} {rows} {columns}", make)
+        yield ctx.launch(source, -(-op.batch * lanes_for(rows) // WARP), WARP, (*call.accesses, op.batch))
+    else:
+        shared = 8 * rows + spec.dtype.itemsize * (rows * (columns + rows) + NOTES * rows // 2)
+        source = KernelSource(name, f"rotations {spec}", partial(build, spec=spec))
+        yield ctx.launch(source, op.batch, _THREADS, (*call.accesses, rows, columns), shared)
 
 
 class _Block:
     """A block of threads."""
 
-    def __init__(self, b: ir.IRBuilder, dtype: str, threads: int) -> None:
-        self.b, self.dtype, self.threads, self.lanes = b, dtype, threads, Builder(b, 1)
+    def __init__(self, b: ir.IRBuilder, dtype: str) -> None:
+        self.b, self.dtype, self.lanes = b, dtype, Builder(b, 1)
         self.thread = thread_index(b)
         self.lane, self.warp = b.and_(self.thread, I64(WARP - 1)), b.lshr(self.thread, I64(WARP.bit_length() - 1))
 
     def grid(self, rows: ir.Value, columns: ir.Value, body: Callable[[ir.Value, ir.Value], None]) -> None:
-        with loop(self.b, self.thread, self.b.mul(rows, columns), self.threads) as it:
+        with loop(self.b, self.thread, self.b.mul(rows, columns), _THREADS) as it:
             body(*divide(self.b, it.index, columns))
 
     def pairs(self, count: ir.Value, body: Callable[[ir.Value], None]) -> None:
-        with loop(self.b, self.warp, count, self.threads // WARP) as it:
+        with loop(self.b, self.warp, count, _THREADS // WARP) as it:
             body(it.index)
 
     def sum(self, count: ir.Value, term: Callable[[ir.Value], Value]) -> Value:
@@ -96,13 +100,13 @@ class _Block:
         return offset(self.b, array, self.b.mul(index, I64(item_size(self.dtype))))
 
 
-def build(module: ir.Module, name: str, spec: PanelSpec, threads: int) -> ir.Function:
+def build(module: ir.Module, name: str, spec: PanelSpec) -> ir.Function:
     """Args: matrices, bounds, rotated matrices, rotations; then rows and columns of a matrix."""
-    function, b = new_entry(module, name, threads)
+    function, b = new_entry(module, name, _THREADS)
     dtype, size = spec.dtype.name, spec.dtype.itemsize
     *addresses, count, columns = load_args(b, function.args[0], 6)
     source, bounds, out, vectors = (device_pointer(b, x) for x in addresses)
-    own, square, item, crew = b.mul(count, columns), b.mul(count, count), block_index(b), _Block(b, dtype, threads)
+    own, square, item, crew = b.mul(count, columns), b.mul(count, count), block_index(b), _Block(b, dtype)
     seats = dynamic_shared(module, b)
     x = offset(b, seats, b.shl(b.lshr(count, I64(1)), I64(4)))
     v, notes = crew.at(x, own), crew.at(x, b.add(own, square))
