@@ -24,11 +24,11 @@ RESIDENT = 2
 """Blocks of the kernels with the most registers that run at once on a multiprocessor."""
 
 BITS = 8
-DIGITS = 1 << BITS  # as many as threads: each thread has the sums of one digit
+DIGITS = 1 << BITS  # as many as threads: each thread has the sums of one digit, or of neighbours where there are more
 
 
-def passes_of(bits: int) -> int:
-    return -(-bits // BITS)
+def passes_of(bits: int, each: int = BITS) -> int:
+    return -(-bits // each)
 
 
 def raw_type(dtype: str) -> ir.IntType:
@@ -53,7 +53,7 @@ def ordered(b: ir.IRBuilder, raw: ir.Value, dtype: str) -> ir.Value:
     return b.select(b.icmp_unsigned(">", size, kind(INFINITY_BITS[dtype])), kind(everything), number)
 
 
-def digit_of(b: ir.IRBuilder, key: ir.Value, shift: ir.Value) -> ir.Value:
+def digit_of(b: ir.IRBuilder, key: ir.Value, shift: ir.Value, digits: int = DIGITS) -> ir.Value:
     """The digit of an ordered key that begins at bit ``shift`` (an i32), as an i32."""
     width = key.type.width
     if width > 32:
@@ -61,23 +61,23 @@ def digit_of(b: ir.IRBuilder, key: ir.Value, shift: ir.Value) -> ir.Value:
     elif width < 32:
         key = b.zext(key, I32)
     found = b.lshr(key, shift)
-    return b.and_(b.trunc(found, I32) if width > 32 else found, I32(DIGITS - 1))
+    return b.and_(b.trunc(found, I32) if width > 32 else found, I32(digits - 1))
 
 
 class Staging:
     """A tile's threads: which elements are whose, and the shared memory in which they are ranked and exchanged."""
 
-    def __init__(self, b: ir.IRBuilder, name: str, items: int, nbytes: int) -> None:
-        """``items`` elements a thread; ``nbytes`` of the largest that is exchanged."""
+    def __init__(self, b: ir.IRBuilder, name: str, items: int, nbytes: int, digits: int = DIGITS) -> None:
+        """``items`` elements a thread; ``nbytes`` of the largest that is exchanged; ``digits`` there are."""
         module = b.module
-        self.b, self.items = b, items
+        self.b, self.items, self.digits = b, items, digits
         self.thread = b.trunc(thread_index(b), I32)
         self.lane, self.warp = b.and_(self.thread, I32(WARP - 1)), b.lshr(self.thread, I32(WARP.bit_length() - 1))
         self.below = b.sub(b.shl(I32(1), self.lane), I32(1))
-        self.counters = shared_memory(module, b, f"{name}_counters", 4 * DIGITS * WARPS)
-        self.starts = shared_memory(module, b, f"{name}_starts", 4 * DIGITS)
+        self.counters = shared_memory(module, b, f"{name}_counters", 4 * digits * WARPS)
+        self.starts = shared_memory(module, b, f"{name}_starts", 4 * digits)
         self.sums = shared_memory(module, b, f"{name}_sums", 4 * WARP)
-        self.space = shared_memory(module, b, f"{name}_exchange", max(nbytes * items * THREADS, 4 * DIGITS * WARPS))
+        self.space = shared_memory(module, b, f"{name}_exchange", max(nbytes * items * THREADS, 4 * digits * WARPS))
         self.masks = self.space  # nothing is exchanged while elements are ranked
 
     def index(self, r: int) -> ir.Value:
@@ -89,7 +89,7 @@ class Staging:
         return offset(self.b, base, self.b.mul(self.b.zext(index, I64), I64(nbytes)))
 
     def _of_warp(self, words: ir.Value, digit: ir.Value) -> ir.Value:
-        return self.at(words, self.b.add(self.b.mul(self.warp, I32(DIGITS)), digit))
+        return self.at(words, self.b.add(self.b.mul(self.warp, I32(self.digits)), digit))
 
     def rank(self, digits: Sequence[ir.Value], inside: Sequence[ir.Value]) -> list[ir.Value]:
         """Each element's place in the tile sorted by digit; ``starts`` are then the places of the digits' firsts.
@@ -98,7 +98,7 @@ class Staging:
         """
         b = self.b
         barrier(b)
-        for k in range(DIGITS // WARP):
+        for k in range(self.digits // WARP):
             for of in (self.counters, self.masks):
                 b.store(I32(0), self._of_warp(of, b.add(self.lane, I32(WARP * k))), align=4)
         warp_barrier(b)
@@ -127,17 +127,35 @@ class Staging:
             places.append(b.add(start, b.and_(x, I32(0xFFFF))))
         return places
 
+    def own_digits(self) -> list[ir.Value]:
+        """The digits that a thread has the sums of (i32): neighbours."""
+        each = self.digits // THREADS
+        return [self.b.add(self.b.mul(self.thread, I32(each)), I32(k)) for k in range(each)]
+
+    def before_digits(self, counts: Sequence[ir.Value]) -> list[ir.Value]:
+        """For the thread's digits, of which there are so many, how many elements have smaller ones."""
+        b, running, upto = self.b, I32(0), []
+        for x in counts:
+            upto.append(running)
+            running = b.add(running, x)
+        first = self.exclusive_sum(running)
+        return [b.add(first, x) for x in upto]
+
     def _sum_digits(self) -> None:
         """From the warps' counts, where each warp's elements of each digit begin."""
-        b, running, places = self.b, I32(0), []
-        for w in range(WARPS):
-            place = self.at(self.counters, b.add(self.thread, I32(w * DIGITS)))
-            places.append((place, running))
-            running = b.add(running, b.load(place, align=4, typ=I32))
-        start = self.exclusive_sum(running)
-        b.store(start, self.at(self.starts, self.thread), align=4)
-        for place, before in places:
-            b.store(b.add(start, before), place, align=4)
+        b, places, totals = self.b, [], []
+        for digit in self.own_digits():
+            running: ir.Value = I32(0)
+            for w in range(WARPS):
+                place = self.at(self.counters, b.add(digit, I32(w * self.digits)))
+                places.append((place, running, len(totals)))
+                running = b.add(running, b.load(place, align=4, typ=I32))
+            totals.append(running)
+        starts = self.before_digits(totals)
+        for digit, start in zip(self.own_digits(), starts, strict=True):
+            b.store(start, self.at(self.starts, digit), align=4)
+        for place, before, k in places:
+            b.store(b.add(starts[k], before), place, align=4)
 
     def exclusive_sum(self, value: ir.Value) -> ir.Value:
         """What the values (i32) of the threads before amount to; all threads of the block take part."""

@@ -22,7 +22,7 @@ from volta.numba_cuda.codegen.threads import (
 from volta.numba_cuda.ordering import radix
 from volta.numba_cuda.ordering.indexing import divide
 from volta.numba_cuda.ordering.radix import (
-    DIGITS,
+    BITS,
     THREADS,
     Staging,
     digit_of,
@@ -55,6 +55,7 @@ class PassSpec:
 
     ``first``: the positions are those of the elements. ``records``: what is written are positions and keys in one word.
     ``carried``: words that come with the elements are moved, from the first pass on, in the place of positions.
+    ``bits``: of a digit.
     """
 
     dtype: str
@@ -62,6 +63,11 @@ class PassSpec:
     first: bool
     records: bool = False
     carried: bool = False
+    bits: int = BITS
+
+    @property
+    def digits(self) -> int:
+        return 1 << self.bits
 
     @property
     def kind(self) -> ir.IntType:
@@ -75,16 +81,16 @@ class PassSpec:
         return b.load(offset(b, base, b.mul(index, I64(size))), align=size, typ=self.kind)
 
     def digit(self, b: ir.IRBuilder, raw: ir.Value, shift: ir.Value) -> ir.Value:
-        return digit_of(b, raw if self.dtype == SLOT else ordered(b, raw, self.dtype), shift)
+        return digit_of(b, raw if self.dtype == SLOT else ordered(b, raw, self.dtype), shift, self.digits)
 
 
 def tiles_of(length: int) -> int:
     return -(-length // TILE)
 
 
-def counts_bytes(rows: int, length: int) -> int:
+def counts_bytes(rows: int, length: int, bits: int) -> int:
     """Bytes of the counts [rows, digit, tile] and, behind them, the sums [rows, digit]."""
-    return 4 * rows * DIGITS * (padded(tiles_of(length)) + 1)
+    return 4 * (rows << bits) * (padded(tiles_of(length)) + 1)
 
 
 def padded(tiles: int) -> int:
@@ -115,14 +121,14 @@ class _Pass:
     def count(self, digit: ir.Value) -> ir.Value:
         """Where the count of a digit (i64) of this tile lies."""
         b = self.b
-        line = b.add(b.mul(self.row, I64(DIGITS)), digit)
+        line = b.add(b.mul(self.row, I64(self.spec.digits)), digit)
         return offset(b, self.counts, b.shl(b.add(b.mul(line, self.padded), self.tile_number), I64(2)))
 
     def total(self, row: ir.Value, digit: ir.Value) -> ir.Value:
         """Where the count of a digit (i64) of a row lies."""
         b = self.b
-        behind = b.mul(b.mul(self.rows, I64(DIGITS)), self.padded)
-        return offset(b, self.counts, b.shl(b.add(behind, b.add(b.mul(row, I64(DIGITS)), digit)), I64(2)))
+        behind = b.mul(b.mul(self.rows, I64(self.spec.digits)), self.padded)
+        return offset(b, self.counts, b.shl(b.add(behind, b.add(b.mul(row, I64(self.spec.digits)), digit)), I64(2)))
 
 
 def build_count(module: ir.Module, name: str, spec: PassSpec) -> ir.Function:
@@ -131,8 +137,8 @@ def build_count(module: ir.Module, name: str, spec: PassSpec) -> ir.Function:
     p = _Pass(b, spec, function.args[0])
     p.tile()
     thread = thread_index(b)
-    counters = shared_memory(module, b, f"{name}_counters", 4 * DIGITS)
-    zero_shared(b, counters, DIGITS, thread)
+    counters = shared_memory(module, b, f"{name}_counters", 4 * spec.digits)
+    zero_shared(b, counters, spec.digits, thread)
     barrier(b)
     base = b.add(p.base, p.start)
     whole = b.icmp_signed("==", p.size, I64(TILE))
@@ -149,8 +155,10 @@ def build_count(module: ir.Module, name: str, spec: PassSpec) -> ir.Function:
         with otherwise, for_range(b, thread, p.size, THREADS) as i:
             add(spec.load(b, p.source, b.add(base, i)))
     barrier(b)
-    found = b.load(offset(b, counters, b.shl(thread, I64(2))), align=4, typ=I32)
-    b.store(found, p.count(thread), align=4)
+    for k in range(0, spec.digits, THREADS):
+        digit = b.add(thread, I64(k))
+        found = b.load(offset(b, counters, b.shl(digit, I64(2))), align=4, typ=I32)
+        b.store(found, p.count(digit), align=4)
     b.ret_void()
     return function
 
@@ -161,11 +169,11 @@ def line_threads(tiles: int) -> int:
     return WARP if tiles <= WARP * OFFSET_COLUMNS else THREADS
 
 
-def build_offsets(module: ir.Module, name: str, together: int) -> ir.Function:
+def build_offsets(module: ir.Module, name: str, together: int, bits: int) -> ir.Function:
     """From the counts of each digit, where its elements of each tile begin: ``together`` threads have one digit of
     a row (`line_threads`)."""
     function, b = new_entry(module, name, THREADS)
-    p = _Pass(b, PassSpec("uint32", False, False), function.args[0])
+    p = _Pass(b, PassSpec("uint32", False, False, bits=bits), function.args[0])
     thread = thread_index(b)
     shift = I64(together.bit_length() - 1)
     line = b.add(b.mul(block_index(b), I64(THREADS // together)), b.lshr(thread, shift))
@@ -232,11 +240,12 @@ def build_move(module: ir.Module, name: str, spec: PassSpec) -> ir.Function:
     p.tile()
     kind = spec.kind
     size = kind.width // 8
-    places = Staging(b, name, ITEMS, max(size, 4) if spec.positions else size)
+    places = Staging(b, name, ITEMS, max(size, 4) if spec.positions else size, spec.digits)
     base = b.add(p.base, p.start)
-    before = shared_memory(module, b, f"{name}_before", 4 * DIGITS)
-    total = b.load(p.total(p.row, thread_index(b)), align=4, typ=I32)
-    here = b.load(p.count(thread_index(b)), align=4, typ=I32)
+    before = shared_memory(module, b, f"{name}_before", 4 * spec.digits)
+    own = places.own_digits()
+    totals = [b.load(p.total(p.row, b.zext(x, I64)), align=4, typ=I32) for x in own]
+    here = [b.load(p.count(b.zext(x, I64)), align=4, typ=I32) for x in own]
     last = b.sub(p.size, I64(1))
     keys, positions, inside = [], [], []
     for r in range(ITEMS):
@@ -248,10 +257,11 @@ def build_move(module: ir.Module, name: str, spec: PassSpec) -> ir.Function:
             positions.append(b.trunc(b.add(p.start, index), I32))
         elif spec.positions:
             positions.append(b.load(offset(b, p.positions, b.shl(at, I64(2))), align=4, typ=I32))
-    first_of_digit = places.exclusive_sum(total)
+    firsts = places.before_digits(totals)
     ranks = places.rank([spec.digit(b, x, p.shift) for x in keys], inside)
-    start = b.load(places.at(places.starts, places.thread), align=4, typ=I32)
-    b.store(b.sub(b.add(first_of_digit, here), start), places.at(before, places.thread), align=4)
+    for x, first, ahead in zip(own, firsts, here, strict=True):
+        start = b.load(places.at(places.starts, x), align=4, typ=I32)
+        b.store(b.sub(b.add(first, ahead), start), places.at(before, x), align=4)
     mine = [b.add(places.thread, I32(r * THREADS)) for r in range(ITEMS)]
     keys = places.exchange(keys, ranks, inside, mine)  # the barriers in it also make `before` seen
     found = []

@@ -133,6 +133,11 @@ def _order(
     )
 
 
+def digit_bits(bits: int) -> int:
+    """Of a digit of slots of so many bits: one more than elsewhere where that is a pass less."""
+    return min((radix.BITS, radix.BITS + 1), key=lambda each: (radix.passes_of(bits, each), each))
+
+
 def _passes(
     ctx: LaunchContext, dtype: str, bits: int, shape: tuple[int, int], source: Access, keys: Sequence[Access],
     positions: Sequence[Access], out: Access, slots: int = 0, first: bool = True, carried: Sequence[Access] = (),
@@ -146,32 +151,34 @@ def _passes(
     """
     rows, length = shape
     tiles = sorting.tiles_of(length)
-    counts = ctx.scratch(sorting.counts_bytes(rows, length))
+    each = digit_bits(bits) if dtype == SLOT else radix.BITS
+    counts = ctx.scratch(sorting.counts_bytes(rows, length, each))
     nothing = Access(None, 0, ())
-    number = radix.passes_of(bits)
+    number = radix.passes_of(bits, each)
     for i in range(number):
         last = i == number - 1
         begins = first and i == 0 and (bool(positions) or dtype == SLOT)
-        spec = PassSpec(dtype, bool(positions), begins, dtype == SLOT and last, bool(carried) and begins)
+        spec = PassSpec(dtype, bool(positions), begins, dtype == SLOT and last, bool(carried) and begins, each)
         to = out if last else keys[(number - 1 - i) % 2]
         held, held_to = (positions[i % 2], positions[(i + 1) % 2]) if positions else (nothing, nothing)
         if spec.first or not positions:
             held = carried[0] if carried else nothing
         if spec.records:
             held_to = nothing
-        words = (source, held, to, held_to, counts, rows, length, tiles, sorting.padded(tiles), 8 * i, slots)
-        stem = f"{dtype}{'_positions' * spec.positions}{'_first' * spec.first}{'_records' * spec.records}"
+        words = (source, held, to, held_to, counts, rows, length, tiles, sorting.padded(tiles), each * i, slots)
+        stem = f"{dtype}{'_positions' * spec.positions}{'_first' * spec.first}{'_records' * spec.records}_{each}"
         text = f"sort pass {spec}"
-        counting = PassSpec(dtype, False, spec.first and dtype == SLOT)
-        count_name = f"volta_sort_count_{dtype}{'_first' * counting.first}"
+        counting = PassSpec(dtype, False, spec.first and dtype == SLOT, bits=each)
+        count_name = f"volta_sort_count_{dtype}{'_first' * counting.first}_{each}"
         yield ctx.step(
             count_name, f"sort count {counting}", partial(sorting.build_count, spec=counting),
             rows * tiles, radix.THREADS, words, (source,), (counts,),
         )  # fmt: skip
         together = sorting.line_threads(tiles)
         yield ctx.step(
-            f"volta_sort_offsets_{together}", f"offsets {together}", partial(sorting.build_offsets, together=together),
-            rows * radix.DIGITS * together // radix.THREADS, radix.THREADS, words, (counts,), (counts,),
+            f"volta_sort_offsets_{together}_{each}", f"offsets {together} {each}",
+            partial(sorting.build_offsets, together=together, bits=each),
+            (rows << each) * together // radix.THREADS, radix.THREADS, words, (counts,), (counts,),
         )  # fmt: skip
         yield ctx.step(
             f"volta_sort_move_{stem}{'_carried' * spec.carried}", text, partial(sorting.build_move, spec=spec),
