@@ -88,6 +88,21 @@ def test_numbers_that_are_sorted_with_their_targets_have_the_same_sums(monkeypat
     check_scatter("min", slots, count, 1, np.int32)
 
 
+@pytest.mark.parametrize(
+    ("slots", "digits"), [(255, [8]), (256, [9]), (511, [9]), (512, [8, 8]), (65536, [9, 9]), (100_000, [9, 9])]
+)
+def test_slots_are_sorted_in_as_few_passes_as_digits_of_nine_bits_leave(slots, digits):
+    """Updates that are dropped come last: all bits of theirs are set."""
+    count, at = 20_000, targets(slots, 20_000)
+    check_on_host(lambda x, at: volta.nn.segment_sum(x, at, slots), normal(count), at, orders=("shuffled",))
+    args = np.zeros(count, np.float32), at
+    plan, _ = build_plan(
+        volta.make_jaxpr(lambda x, at: volta.nn.segment_sum(x, at, slots))(*args), scheduler=Schedule()
+    )
+    names = [x.source.name for x in kernels.launches_of(plan) if "sort_count" in x.source.name]
+    assert [int(name.split("_")[-1]) for name in names] == digits
+
+
 @pytest.mark.parametrize(("count", "width"), [(100, 8), (5000, 768), (3, 5), (7, 1540)])
 def test_every_update_and_column_has_a_thread(count, width):
     for lanes in (1, 4):

@@ -143,19 +143,21 @@ class Staging:
 
     def _sum_digits(self) -> None:
         """From the warps' counts, where each warp's elements of each digit begin."""
-        b, places, totals = self.b, [], []
-        for digit in self.own_digits():
-            running: ir.Value = I32(0)
-            for w in range(WARPS):
-                place = self.at(self.counters, b.add(digit, I32(w * self.digits)))
-                places.append((place, running, len(totals)))
-                running = b.add(running, b.load(place, align=4, typ=I32))
-            totals.append(running)
-        starts = self.before_digits(totals)
-        for digit, start in zip(self.own_digits(), starts, strict=True):
+        b, counts = self.b, [self._counts_of(digit) for digit in self.own_digits()]
+        starts = self.before_digits([total for _, total in counts])
+        for digit, start, (before, _) in zip(self.own_digits(), starts, counts, strict=True):
             b.store(start, self.at(self.starts, digit), align=4)
-        for place, before, k in places:
-            b.store(b.add(starts[k], before), place, align=4)
+            for place, count in before:
+                b.store(b.add(start, count), place, align=4)
+
+    def _counts_of(self, digit: ir.Value) -> tuple[list[tuple[ir.Value, ir.Value]], ir.Value]:
+        """Where each warp's count of a digit lies, with those before it together; and all of them together."""
+        b, running, before = self.b, I32(0), []
+        for w in range(WARPS):
+            place = self.at(self.counters, b.add(digit, I32(w * self.digits)))
+            before.append((place, running))
+            running = b.add(running, b.load(place, align=4, typ=I32))
+        return before, running
 
     def exclusive_sum(self, value: ir.Value) -> ir.Value:
         """What the values (i32) of the threads before amount to; all threads of the block take part."""
