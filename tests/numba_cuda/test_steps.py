@@ -93,12 +93,13 @@ def test_numbers_that_are_sorted_with_their_targets_have_the_same_sums(monkeypat
 )
 def test_slots_are_sorted_in_as_few_passes_as_digits_of_nine_bits_leave(slots, digits):
     """Updates that are dropped come last: all bits of theirs are set."""
-    count, at = 20_000, targets(slots, 20_000)
-    check_on_host(lambda x, at: volta.nn.segment_sum(x, at, slots), normal(count), at, orders=("shuffled",))
-    args = np.zeros(count, np.float32), at
-    plan, _ = build_plan(
-        volta.make_jaxpr(lambda x, at: volta.nn.segment_sum(x, at, slots))(*args), scheduler=Schedule()
-    )
+    args = normal(20_000), targets(slots, 20_000)
+
+    def f(x, at):
+        return volta.nn.segment_sum(x, at, slots)
+
+    check_on_host(f, *args, orders=("shuffled",))
+    plan, _ = build_plan(volta.make_jaxpr(f)(*args), scheduler=Schedule())
     names = [x.source.name for x in kernels.launches_of(plan) if "sort_count" in x.source.name]
     assert [int(name.split("_")[-1]) for name in names] == digits
 

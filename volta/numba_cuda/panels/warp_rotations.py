@@ -108,7 +108,7 @@ class _Lanes:
     def given(self, x: Value, lane: Value) -> Value:
         return shuffle(self.b, "idx", x, lane.ir)
 
-    def turned(self, on: Value, c: Value, s: Value, other: Value, *which: tuple[Elements, Sequence[Value]]) -> None:
+    def turned(self, on: Value, c: Value, s: Value, *which: tuple[Elements, Sequence[Value]]) -> None:
         """Turn the lane's rows, where ``on``; ``s`` has the sign that it has for this one of the pair."""
         with if_then(self.b, on.ir):
             for own, theirs in which:
@@ -132,25 +132,32 @@ class _Lanes:
 
 
 class _Rows(_Lanes):
-    """Rows that are made orthogonal."""
+    """Rows that are made orthogonal. The SUM of a row's squares is that of the last time when something was turned."""
+
+    def __init__(self, b: ir.IRBuilder, name: str, dtype: str, rows: int, columns: int) -> None:
+        super().__init__(b, name, dtype, rows, columns)
+        self.square = Elements(b, dtype, 1)
 
     def _columns(self) -> Sequence[int]:
         return range(len(self.x))
+
+    def begin(self, row: Value) -> None:
+        self.square[0] = summed([x * x for x in self.x])
 
     def round(self, i: Value, least: Value) -> Value:
         one = self.one
         _, first, other = self.met(i)
         theirs = [self.given(x, other) for x in self.x]
-        own = summed([x * x for x in self.x])
         xy = summed([x * y for x, y in zip(self.x, theirs, strict=True)])
-        size = one.sqrt(own)
-        rotated = self.there & (abs(xy) > size * self.given(size, other) * least)
-        some = ballot(self.b, rotated.ir)
+        own = self.square[0]
         square = self.given(own, other)
+        rotated = self.there & (abs(xy) > one.sqrt(own) * one.sqrt(square) * least)
+        some = ballot(self.b, rotated.ir)
         with if_then(self.b, self.b.icmp_signed("!=", some, some.type(0))):
             also = [self.given(v, other) for v in self.v]
             _, c, s = angle_of(one, one.select(first, own, square), one.select(first, square, own), xy, rotated)
-            self.turned(rotated, c, one.select(first, -s, s), other, (self.x, theirs), (self.v, also))
+            self.turned(rotated, c, one.select(first, -s, s), (self.x, theirs), (self.v, also))
+            self.square[0] = summed([x * x for x in self.x])
         return one.value(some, "int32")
 
 
@@ -216,7 +223,7 @@ class _Symmetric(_Lanes):
                 one.store(one.select(rotated, c, zero), to)
                 one.store(s, at(b, to, I64(1), self.dtype))
             warp_barrier(b)
-            self.turned(rotated, c, one.select(first, -s, s), other, (self.x, rows), (self.v, also))
+            self.turned(rotated, c, one.select(first, -s, s), (self.x, rows), (self.v, also))
             self._columns_turned(now, one.select(rotated, pair, -1))
         self.diagonal[0] = one.select(first, diagonal - change[0], diagonal + change[0])
         seats = [self.x[k] for k in range(self.ring)]
