@@ -59,25 +59,27 @@ def number(one: Builder, x: ir.Value) -> Value:
     return one.value(one.irbuilder.trunc(x, I32), "int32")
 
 
-def read_row(one: Builder, row: ir.Value, dtype: str, first: int, stop: int) -> Iterator[tuple[int, Value]]:
-    """Elements ``first`` to ``stop`` of a row in shared memory that begins at a multiple of 16 bytes, with their
-    places: as many are read at once as 16 bytes are, when they are asked for."""
-    few = 16 // item_size(dtype)
+def read_row(
+    one: Builder, row: ir.Value, dtype: str, first: int, stop: int, piece: int = 16
+) -> Iterator[tuple[int, Value]]:
+    """Elements ``first`` to ``stop`` of a row that begins at a multiple of ``piece`` bytes, with their places: as many
+    are read at once as these bytes are, when they are asked for."""
+    few = piece // item_size(dtype)
     wide = Builder(one.irbuilder, few)
     for k in range(first - first % few, stop, few):
-        x = wide.load(offset(one.irbuilder, row, k * item_size(dtype)), dtype, 16)
+        x = wide.load(offset(one.irbuilder, row, k * item_size(dtype)), dtype, piece)
         yield from ((k + i, one.value(wide.lane(x, i).ir, dtype)) for i in range(max(0, first - k), few))
 
 
-def write_row(one: Builder, row: ir.Value, xs: Sequence[Value], first: int) -> None:
-    """Write a row in shared memory that begins at a multiple of 16 bytes, from ``first`` on or a few before it."""
+def write_row(one: Builder, row: ir.Value, xs: Sequence[Value], first: int, piece: int = 16) -> None:
+    """Write a row that begins at a multiple of ``piece`` bytes, from ``first`` on or a few before it."""
     b, dtype = one.irbuilder, xs[0].dtype
-    few = 16 // item_size(dtype)
+    few = piece // item_size(dtype)
     for k in range(first - first % few, len(xs), few):
         x: ir.Value = ir.Constant(ir.VectorType(xs[k].ir.type, few), ir.Undefined)
         for i in range(few):
             x = b.insert_element(x, xs[k + i].ir, ir.IntType(32)(i))
-        b.store(x, offset(b, row, k * item_size(dtype)), align=16)
+        b.store(x, offset(b, row, k * item_size(dtype)), align=piece)
 
 
 def summed(terms: Sequence[Value]) -> Value:

@@ -42,8 +42,11 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     spec, rows, columns = op.spec, op.width, op.length
     name = f"volta_rotations_{spec.kind}_{spec.dtype.name}"
     if rows <= WARP:
-        make = partial(warp_rotations.build, spec=spec, rows=rows, columns=columns)
-        source = KernelSource(f"{name}_{rows}x{columns}", f"rotations {spec} {rows} {columns}", make)
+        pieces = (16, spec.dtype.itemsize)
+        sizes = [n * spec.dtype.itemsize for n in (rows, columns)] + [x.offset for x in call.accesses]
+        piece = next(n for n in pieces if not any(size % n for size in sizes))
+        make = partial(warp_rotations.build, spec=spec, rows=rows, columns=columns, piece=piece)
+        source = KernelSource(f"{name}_{rows}x{columns}_{piece}", f"rotations {spec} {rows} {columns} {piece}", make)
         yield ctx.launch(source, -(-op.batch * lanes_for(rows) // WARP), WARP, (*call.accesses, op.batch))
     else:
         shared = 8 * rows + spec.dtype.itemsize * (rows * (columns + rows) + NOTES * rows // 2)

@@ -27,17 +27,18 @@ from volta.numba_cuda.codegen.threads import (
     thread_index,
     warp_barrier,
 )
-from volta.numba_cuda.panels.registers import Elements, lanes_for, number, read_row, summed
+from volta.numba_cuda.panels.registers import Elements, lanes_for, number, read_row, summed, write_row
 from volta.xla_like.panels import SWEEPS, PanelSpec
 
 
-def build(module: ir.Module, name: str, spec: PanelSpec, rows: int, columns: int) -> ir.Function:
-    """A block is a warp. Args: matrices, bounds, rotated matrices, rotations; then how many matrices there are."""
+def build(module: ir.Module, name: str, spec: PanelSpec, rows: int, columns: int, piece: int) -> ir.Function:
+    """A block is a warp, which reads and writes ``piece`` bytes of a row at once. Args: matrices, bounds, rotated
+    matrices, rotations; then how many matrices there are."""
     function, b = new_entry(module, name, WARP)
     *addresses, batch = load_args(b, function.args[0], 5)
     arrays = [device_pointer(b, x) for x in addresses]
     kind = _Symmetric if spec.kind == "symmetric" else _Rows
-    kind(b, name, spec.dtype.name, rows, columns).run(arrays, batch)
+    kind(b, name, spec.dtype.name, rows, columns).run(arrays, batch, piece)
     b.ret_void()
     return function
 
@@ -59,7 +60,7 @@ class _Lanes:
         found = w.select(place > self.half, self.n - place, place + (self.half - 1))
         return w.select(self.stays | ~self.there, 0, w.select(place == 0, 1, found))
 
-    def run(self, arrays: Sequence[ir.Value], batch: ir.Value) -> None:
+    def run(self, arrays: Sequence[ir.Value], batch: ir.Value, piece: int) -> None:
         b, one, (source, bounds, out, vectors) = self.b, self.one, arrays
         warp_first = b.mul(block_index(b), I64(WARP // self.group))
         item = b.add(warp_first, b.zext((self.first_lane >> (self.group.bit_length() - 1)).ir, I64))
@@ -67,17 +68,17 @@ class _Lanes:
         item, row = minimum(b, item, b.sub(batch, I64(1))), self._row()
         whole = b.add(b.mul(item, I64(self.n)), b.zext(row.ir, I64))
         x, v = (b.mul(whole, I64(len(elements))) for elements in (self.x, self.v))
-        for k, column in enumerate(self._columns()):
-            self.x[k] = one.load(at(b, source, b.add(x, I64(column)), self.dtype), self.dtype)
+        seats = {column: k for k, column in enumerate(self._columns())}
+        for column, element in read_row(one, at(b, source, x, self.dtype), self.dtype, 0, len(self.x), piece):
+            self.x[seats[column]] = element
         self.begin(row)
         for k in range(self.n):
             self.v[k] = one.select(row == k, one.const(self.dtype, 1), 0)
         self._sweeps(one.load(at(b, bounds, item, self.dtype), self.dtype))
         with if_then(b, own):
-            for k, column in enumerate(self._columns()):
-                one.store(self.last(k, column, row), at(b, out, b.add(x, I64(column)), self.dtype))
-            for k in range(self.n):
-                one.store(self.v[k], at(b, vectors, b.add(v, I64(k)), self.dtype))
+            found = [self.last(seats[column], column, row) for column in range(len(self.x))]
+            for array, elements in ((at(b, out, x, self.dtype), found), (at(b, vectors, v, self.dtype), list(self.v))):
+                write_row(one, array, elements, 0, piece)
 
     def _sweeps(self, least: Value) -> None:
         """Until one has rotated no pair of the warp's matrices."""
