@@ -105,9 +105,9 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
         inside = tuple(between_tests(call, plan, around, ctx))
         if not inside:
             continue
-        scratch = dict.fromkeys(b for x in inside for b, _, _ in x.writes if b < 0)
-        reads: list[Range] = [(b, 0, ctx.nbytes(b)) for b in call.reads]
-        writes: list[Range] = [(b, 0, ctx.nbytes(b)) for b in (*call.writes, *scratch)]
+        scratch = dict.fromkeys(r.buffer for x in inside for r in x.writes if r.buffer < 0)
+        reads = [Range(b, 0, ctx.nbytes(b)) for b in call.reads]
+        writes = [Range(b, 0, ctx.nbytes(b)) for b in (*call.writes, *scratch)]
         yield Launch(
             CONDITION, 1, 1, (0, 1 if repeats else number), ((0, flag.buffer, flag.offset),), 0,
             call.kernel.name if repeats else f"{call.kernel.name} {number}",  # type: ignore[union-attr]

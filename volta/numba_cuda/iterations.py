@@ -70,8 +70,7 @@ def _moved(launch: Launch, around: Around, region: int) -> Launch:
         return (region, 0) if buffer < 0 else around(buffer)
 
     def ranges(found: Sequence[Range]) -> tuple[Range, ...]:
-        moved = [(*place(b), low, high) for b, low, high in found]
-        return tuple((buffer, at + low, at + high) for buffer, at, low, high in moved)
+        return tuple(r.moved(*place(r.buffer)) for r in found)
 
     addresses = []
     for word, buffer, distance in launch.addresses:

@@ -76,8 +76,8 @@ class LaunchContext:
         """What whole buffers, or ranges of them, are as ranges."""
         found = []
         for x in accesses:
-            if not isinstance(x, Access):
+            if isinstance(x, Range):
                 found.append(x)
             elif x.buffer is not None:
-                found.append((x.buffer, 0, self.nbytes(x.buffer)))
+                found.append(Range(x.buffer, 0, self.nbytes(x.buffer)))
         return tuple(found)

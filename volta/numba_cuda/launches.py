@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import attrs
 
@@ -13,8 +14,28 @@ from volta.xla_like.loops import BLOCK
 SCRATCH = -1
 """Stands for the plan's scratch memory where a launch names a buffer."""
 
-Range = tuple[int, int, int]
-"""Buffer, first byte, byte behind the last. Until scratch memory is laid out, negative buffers are regions of it."""
+
+class Range(NamedTuple):
+    """Buffer, first byte, byte behind the last; of each ``period`` bytes, where there is one, the first ``width``. Until
+    scratch memory is laid out, negative buffers are regions of it."""
+
+    buffer: int
+    low: int
+    high: int
+    period: int = 0
+    width: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        if not self.period:
+            return self.high - self.low
+        whole, rest = divmod(self.high - self.low, self.period)
+        return whole * self.width + min(rest, self.width)
+
+    def moved(self, buffer: int, by: int) -> Range:
+        """The same of another buffer, so many bytes further."""
+        return self._replace(buffer=buffer, low=self.low + by, high=self.high + by)
+
 
 
 @attrs.frozen
@@ -85,7 +106,7 @@ def touched(call: KernelCall, nbytes: Callable[[int], int]) -> tuple[tuple[Range
 
     def whole(access: Access) -> Range:
         assert access.buffer is not None
-        return access.buffer, 0, nbytes(access.buffer)
+        return Range(access.buffer, 0, nbytes(access.buffer))
 
     if isinstance(kernel, LoopKernel):
         reads: list[Range] = []
@@ -99,13 +120,14 @@ def touched(call: KernelCall, nbytes: Callable[[int], int]) -> tuple[tuple[Range
         *parts, out = call.accesses
         assert out.buffer is not None
         end = out.offset + call.sizes[0] * kernel.out_dtype.itemsize
-        return tuple(whole(a) for a in parts), ((out.buffer, out.offset, end),)
+        return tuple(whole(a) for a in parts), (Range(out.buffer, out.offset, end),)
     found = dict.fromkeys(whole(a) for a in call.accesses if a.buffer is not None)
     return tuple(r for r in found if r[0] in call.reads), tuple(r for r in found if r[0] in call.writes)
 
 
 def _extent(call: KernelCall, access: Access, x: Load | IndexValue | Store) -> Range:
-    """From the first to the last byte that an access of a loop kernel touches."""
+    """The bytes that an access of a loop kernel touches, from the first to the last; what lies between pieces of one
+    size at one distance, as a concatenation's other parts do, is left out."""
     kernel = call.kernel
     assert isinstance(kernel, LoopKernel) and access.buffer is not None
     steps = list(access.terms)  # (stride, largest index)
@@ -116,4 +138,14 @@ def _extent(call: KernelCall, access: Access, x: Load | IndexValue | Store) -> R
         steps.append((stride, size - 1))
     moves = [stride * largest for stride, largest in steps]
     low = access.offset + sum(m for m in moves if m < 0)
-    return access.buffer, low, access.offset + sum(m for m in moves if m > 0) + x.dtype.itemsize
+    high = access.offset + sum(m for m in moves if m > 0) + x.dtype.itemsize
+    return Range(access.buffer, low, high, *_pieces([s for s in steps if s[1]], x.dtype.itemsize))
+
+
+def _pieces(steps: Sequence[tuple[int, int]], itemsize: int) -> tuple[int, int]:
+    """The distance of equal pieces that lie apart, and their size: the smallest ones. (0, 0) where there are none."""
+    for period in sorted({abs(stride) for stride, _ in steps}):
+        width = itemsize + sum(abs(stride) * largest for stride, largest in steps if abs(stride) < period)
+        if width < period and not any(stride % period for stride, _ in steps if abs(stride) >= period):
+            return period, width
+    return 0, 0

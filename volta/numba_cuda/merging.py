@@ -102,6 +102,10 @@ def needed(before: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     return out
 
 
+_FIELDS = 4
+"""Of a span: see `Memory.spans`."""
+
+
 class Memory:
     """All memory that a plan touches as one line of numbers, buffer after buffer."""
 
@@ -113,29 +117,30 @@ class Memory:
             count += 1
 
     def spans(self, ranges: Sequence[Range]) -> np.ndarray:
-        found = [(self.starts[b] + low, self.starts[b] + high) for b, low, high in ranges if low < high]
-        return np.array(found, np.int64).reshape(-1, 2)
+        """First number, number behind the last, period and width of each range that is not empty."""
+        found = [r.moved(r.buffer, self.starts[r.buffer])[1:] for r in ranges if r.low < r.high]
+        return np.array(found, np.int64).reshape(-1, _FIELDS)
 
 
 class Apart(Memory):
     """Buffers of which no two share memory, each a line of its own."""
 
     def __init__(self, launches: Sequence[Launch]) -> None:
-        buffers = dict.fromkeys(b for x in launches for b, _, _ in (*x.reads, *x.writes))
+        buffers = dict.fromkeys(r.buffer for x in launches for r in (*x.reads, *x.writes))
         self.starts = {b: i << 44 for i, b in enumerate(buffers)}
 
 
 def predecessors(launches: Sequence[Launch], memory: Memory) -> list[list[int]]:
     """Of each launch, the earlier ones that it must come after; those that follow from these are left out."""
-    spans, owners, written = np.empty((0, 2), np.int64), np.empty(0, np.int64), np.empty(0, bool)
+    spans, owners, written = np.empty((0, _FIELDS), np.int64), np.empty(0, np.int64), np.empty(0, bool)
     out = []
     for i, launch in enumerate(launches):
         reads, writes = memory.spans(launch.reads), memory.spans(launch.writes)
         found = _meeting(spans, writes) | (_meeting(spans, reads) & written)
         out.append(sorted(set(owners[found].tolist())))
         hidden = np.zeros(len(spans), bool)  # whoever meets them meets this launch's writes, which come after them
-        for low, high in writes.tolist():
-            hidden |= (low <= spans[:, 0]) & (spans[:, 1] <= high)
+        for write in writes:
+            hidden |= (write[0] <= spans[:, 0]) & (spans[:, 1] <= write[1]) & _among(spans, write)
         spans = np.concatenate([spans[~hidden], reads, writes])
         owners = np.concatenate([owners[~hidden], np.full(len(reads) + len(writes), i)])
         written = np.concatenate([written[~hidden], np.arange(len(reads) + len(writes)) >= len(reads)])
@@ -144,7 +149,26 @@ def predecessors(launches: Sequence[Launch], memory: Memory) -> list[list[int]]:
 
 def _meeting(spans: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Which spans overlap any of the others."""
-    found: np.ndarray = np.any((spans[:, :1] < others[:, 1]) & (others[:, 0] < spans[:, 1:]), axis=1)
+    one, other = spans[:, None], others[None]
+    meeting = (one[..., 0] < other[..., 1]) & (other[..., 0] < one[..., 1])
+    found: np.ndarray = np.any(meeting & ~_apart(one, other), axis=1)
+    return found
+
+
+def _apart(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Whether spans of the same period have other parts of it."""
+    period = np.maximum(one[..., 2], 1)
+    behind, before = (other[..., 0] - one[..., 0]) % period, (one[..., 0] - other[..., 0]) % period
+    found: np.ndarray = (one[..., 2] == other[..., 2]) & (behind >= one[..., 3]) & (before >= other[..., 3])
+    return found & (one[..., 2] > 0)
+
+
+def _among(spans: np.ndarray, write: np.ndarray) -> np.ndarray:
+    """Whether spans have no part of a period that a write leaves out."""
+    low, _, period, width = write.tolist()
+    if not period:
+        return np.ones(len(spans), bool)
+    found: np.ndarray = (spans[:, 2] == period) & ((spans[:, 0] - low) % period + spans[:, 3] <= width)
     return found
 
 
@@ -194,21 +218,21 @@ def schedule(launches: Sequence[Launch], before: Sequence[Sequence[int]], region
 
 
 def _clears(launch: Launch) -> bool:
-    return not launch.reads and all(b < 0 for b, _, _ in launch.writes)
+    return not launch.reads and all(r.buffer < 0 for r in launch.writes)
 
 
 def _users(launches: Sequence[Launch]) -> list[list[int]]:
     """Of each region of scratch memory the launches that touch it, but for those that clear it."""
     found: dict[int, list[int]] = {}
     for i, launch in enumerate(launches):
-        for region in {b for b, _, _ in (*launch.reads, *launch.writes) if b < 0 and not _clears(launch)}:
+        for region in {r.buffer for r in (*launch.reads, *launch.writes) if r.buffer < 0 and not _clears(launch)}:
             found.setdefault(region, []).append(i)
     return list(found.values())
 
 
 def _within(room: int, group: Sequence[int], launches: Sequence[Launch], regions: Regions) -> list[int]:
     """The first of a group, while the regions that they write take no more than ``room``, in the plan's order."""
-    ends = itertools.accumulate(sum(regions.size(b) for b, _, _ in launches[i].writes) for i in group)
+    ends = itertools.accumulate(sum(regions.size(r.buffer) for r in launches[i].writes) for i in group)
     return sorted(i for i, end in zip(group, ends, strict=True) if end <= room)
 
 
@@ -229,7 +253,7 @@ def verify_order(launches: Sequence[Launch], groups: Sequence[Sequence[int]], me
     for at, group in enumerate(groups):
         place[list(group)] = at
     touches = [memory.spans((*x.reads, *x.writes)) for x in launches]
-    spans = np.concatenate([np.empty((0, 2), np.int64), *touches])
+    spans = np.concatenate([np.empty((0, _FIELDS), np.int64), *touches])
     owners = np.repeat(np.arange(len(launches)), [len(t) for t in touches])
     for i, launch in enumerate(launches):
         others = owners[_meeting(spans, memory.spans(launch.writes))]
@@ -293,9 +317,7 @@ def place_scratch(launches: list[Launch], regions: Regions) -> list[Launch]:
         placed[r] = at
 
     def moved(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
-        return tuple(
-            (SCRATCH, placed[b] + low, placed[b] + high) if b < 0 else (b, low, high) for b, low, high in ranges
-        )
+        return tuple(r.moved(SCRATCH, placed[r.buffer]) if r.buffer < 0 else r for r in ranges)
 
     def finished(launch: Launch) -> Launch:
         addresses = tuple((w, SCRATCH, placed[b] + n) if b < 0 else (w, b, n) for w, b, n in launch.addresses)

@@ -26,7 +26,7 @@ from volta.numba_cuda.codegen.threads import new_entry
 from volta.numba_cuda.codegen.user_functions import called_in
 from volta.numba_cuda.codegen.user_ptx import user_ptx
 from volta.numba_cuda.launch_context import LaunchContext
-from volta.numba_cuda.launches import Launch
+from volta.numba_cuda.launches import Launch, Range
 from volta.xla_like.kernels import KernelCall
 from volta.xla_like.plan import ExecutionPlan
 from volta.xla_like.user import User
@@ -76,7 +76,7 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
         words = -(-nbytes(buffer) // 4)
         if words:
             source = KernelSource("volta_clear_semaphores", "clear", build_clear)
-            grid, place, region = -(-words // CLEAR_THREADS), ((0, buffer, 0),), ((buffer, 0, nbytes(buffer)),)
+            grid, place, region = -(-words // CLEAR_THREADS), ((0, buffer, 0),), (Range(buffer, 0, nbytes(buffer)),)
             yield Launch(source, grid, CLEAR_THREADS, (0, words), place, 0, "clear", writes=region)
     text, symbol = _ptx_of(spec, capability)
     grid, block = _shape_of_launch(op)

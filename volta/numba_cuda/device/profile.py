@@ -38,7 +38,7 @@ class Profile:
 
     def add(self, plan: DevicePlan, times: list[float]) -> None:
         for x, microseconds in zip(plan.launches, times, strict=True):
-            touched = sum(high - low for _, low, high in (*x.reads, *x.writes))
+            touched = sum(r.nbytes for r in (*x.reads, *x.writes))
             name = x.source.name
             self.rows.append(Timing(plan.name, x.label, name, x.grid, x.threads, microseconds, touched))
 

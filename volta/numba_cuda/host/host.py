@@ -333,7 +333,7 @@ def run_plan(
             start = memory[SCRATCH].ctypes.data
             ranges.append(Range("scratch memory", start, launch.scratch, READ | WRITE, shadows.of(start)))
         for spans, most in ((launch.writes, READ | WRITE), (launch.reads, READ)):
-            for i, low, high in spans:
+            for i, low, high, *_ in spans:
                 if i >= 0 and low < high:
                     start = memory[i].ctypes.data + low
                     ranges.append(Range(f"b{i}", start, high - low, rights[i] & most, shadows.of(start)))

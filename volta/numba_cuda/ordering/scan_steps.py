@@ -122,7 +122,7 @@ def _long(s: _Scan) -> Iterator[Launch]:
         """What an array of so many bytes a piece has of pieces: of several rows they are all over it."""
         if array.buffer is None or len(parts) == 1:
             return (array,)
-        return ((array.buffer, array.offset + first * nbytes, array.offset + stop * nbytes),)
+        return (Range(array.buffer, array.offset + first * nbytes, array.offset + stop * nbytes),)
 
     def prepare(first: int, stop: int) -> Iterator[Launch]:
         """Totals, and jumps along them. The totals of the first part come first."""
@@ -168,4 +168,4 @@ def _written(s: _Scan, first: int, stop: int, parts: int) -> Access | Range:
     if s.spec.reverse:
         low, high = s.length - high, s.length - low
     size = s.spec.dtype.itemsize
-    return s.out.buffer, s.out.offset + low * size, s.out.offset + high * size
+    return Range(s.out.buffer, s.out.offset + low * size, s.out.offset + high * size)

@@ -18,7 +18,7 @@ from volta.numba_cpu.launches import Launch as Row
 from volta.numba_cuda import conditional_nodes, user
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.launch_context import LaunchContext
-from volta.numba_cuda.launches import Launch, Regions, touched
+from volta.numba_cuda.launches import Launch, Range, Regions, touched
 from volta.numba_cuda.merging import merge
 from volta.numba_source.cuda.schedule import launches_of as rows_of
 from volta.numba_source.dialects import Dialect, cuda_jit
@@ -83,12 +83,12 @@ def _launch(row: Row, regions: Regions, nbytes: Callable[[int], int], compiled: 
     grid, threads = _shape(row.tasks, row.scratch_bytes)
     reads, writes = touched(call, nbytes)
     if call.workspace is not None:  # what the launches of one call leave for each other
-        writes += ((call.workspace, 0, nbytes(call.workspace)),)
+        writes += (Range(call.workspace, 0, nbytes(call.workspace)),)
     if row.scratch_bytes:
         region = regions.new(grid * threads * row.scratch_bytes)
         addresses.append((len(words), region, 0))
         words += [0, row.scratch_bytes]
-        writes += ((region, 0, nbytes(region)),)
+        writes += (Range(region, 0, nbytes(region)),)
     source = TextSource(
         f"{kernel_name(row.kernel)}_jit", f"{row.kernel.text()}\n{_compiler()}", None,
         lambda: (compiled(source),), call=attrs.evolve(call, kernel=row.kernel), dialect=cuda_jit(len(row.words)),
