@@ -12,7 +12,7 @@ from volta import nn
 from volta.core.errors import VerificationError
 from volta.numba_cuda import kernels, merging
 from volta.numba_cuda.codegen.threads import TABLE_WORDS
-from volta.numba_cuda.launches import SCRATCH, Regions, touched
+from volta.numba_cuda.launches import SCRATCH, Range, Regions, touched
 from volta.numba_cuda.merging import Memory, predecessors, schedule, verify_order
 from volta.numba_cuda.schedule import Schedule
 from volta.xla_like.compile import build_plan
@@ -57,6 +57,9 @@ PLANS = {
     "training": lambda: plan_of(training_step, *STEP),
     "long rows": lambda: plan_of(lambda x, y: (x.sum(1), vnp.argmax(y, 1), vnp.exp(x).sum(1)), *LONG),
     "parts": lambda: plan_of(lambda x: vnp.concatenate([x, x + 1, vnp.pad(x, 2)[2:-2]], 1)[::-1], zeros(6, 7)),
+    "between": lambda: plan_of(
+        lambda x, y: vnp.stack([x, y, x * y, x[::-1]], 1) @ x[:5, :4] + y[:1, :4], zeros(9, 5), zeros(9, 5)
+    ),
     "scatter": lambda: plan_of(lambda x: x.at[vnp.arange(100) % 7].add(x[:100]).at[2:4].set(1.0), zeros(120, 5)),
 }
 
@@ -99,9 +102,19 @@ def test_products_in_parts_share_their_scratch_memory():
     assert len(parts) > 6 and max(x.scratch for x in parts) <= 2 * max(regions.sizes) < sum(regions.sizes)
 
 
+def numbers(span):
+    low, high, period, width = span
+    return {n for start in range(low, high, period) for n in range(start, min(start + width, high))}
+
+
 def conflict(x, y, memory):
     def meet(first, second):
-        return any(a < d and c < b for a, b in memory.spans(first).tolist() for c, d in memory.spans(second).tolist())
+        """By their numbers where both have pieces that lie apart, by their ends otherwise."""
+        return any(
+            bool(numbers(r) & numbers(q)) if r[2] and q[2] else r[0] < q[1] and q[0] < r[1]
+            for r in memory.spans(first).tolist()
+            for q in memory.spans(second).tolist()
+        )
 
     return meet(x.writes, y.writes) or meet(x.writes, y.reads) or meet(x.reads, y.writes)
 
@@ -226,8 +239,8 @@ def test_ranges_are_those_of_the_elements(plan, request):
     for call in plan.calls:
         for part in call.each():
             reads, writes = touched(part, sizes.__getitem__)
-            for buffer, low, high in (*reads, *writes):
-                assert 0 <= low <= high <= sizes[buffer]
+            for buffer, low, high, period, width in (*reads, *writes):
+                assert 0 <= low <= high <= sizes[buffer] and (not period or 0 < width < period)
             kernel = part.kernel
             if not isinstance(kernel, LoopKernel) or kernel.by_blocks:
                 continue
@@ -236,9 +249,67 @@ def test_ranges_are_those_of_the_elements(plan, request):
             for x, access in zip(kernel.stores, part.accesses[-len(kernel.stores) :], strict=True):
                 if not access.terms:
                     found = list(elements(part, access, x))
-                    assert (access.buffer, min(a for a, _ in found), max(b for _, b in found)) in writes
+                    low, high = min(a for a, _ in found), max(b for _, b in found)
+                    (written,) = (r for r in writes if r[:3] == (access.buffer, low, high))
+                    if written.period:
+                        every = numbers(written[1:])
+                        assert all(every.issuperset(range(*ends)) for ends in found) and written.nbytes == len(every)
                     checked += 1
     assert checked or request.node.callspec.params["plan"] == "long rows"  # which has too many elements to visit
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pieces_between_each_other_conflict_where_they_share_a_byte(seed):
+    """Ranges of a few periods, drawn: launches wait for all that they share a written byte with; those of one period
+    alone wait for nothing else."""
+    rng = np.random.default_rng(seed)
+    launches, _ = raw(PLANS["adam"]())
+    memory = Memory(PLANS["adam"](), Regions())
+    buffer = PLANS["adam"]().outputs[0]
+
+    def drawn(periods):
+        period, low = int(rng.choice(periods)), int(rng.integers(0, 30))
+        width = int(rng.integers(1, period)) if period else 0
+        return Range(buffer, low, low + int(rng.integers(0, 40)), period, width)
+
+    def every(r):
+        return numbers(r[1:]) if r.period else set(range(r.low, r.high))
+
+    def share(x, y):
+        return any(
+            every(r) & every(q)
+            for a, b in ((x.writes, y.writes), (x.writes, y.reads), (x.reads, y.writes))
+            for r in a
+            for q in b
+        )
+
+    for periods in ([0, 6, 7, 12], [7]):
+        some = [attrs.evolve(launches[0], reads=(drawn(periods),), writes=(drawn(periods),)) for _ in range(30)]
+        reached = []
+        for i, earlier in enumerate(predecessors(some, memory)):
+            reached.append(set(earlier).union(*(reached[p] for p in earlier)))
+            assert all(j in reached[i] for j in range(i) if share(some[i], some[j]))
+        groups = [[i] for i in range(len(some))]
+        verify_order(some, groups, memory)
+        i, j = next((i, j) for i in range(30) for j in range(i) if some[i].writes and share(some[i], some[j]))
+        with pytest.raises(VerificationError, match="breaks the order"):
+            verify_order(some, [[i], *(g for g in groups if g != [i])], memory)
+        assert j in reached[i]
+
+
+def test_what_is_written_between_each_other_is_one_launch():
+    """The copies of a convolution's windows, into parts of one array; its reader waits for all of them."""
+
+    def windows(x):
+        parts = [x[:, k : k + 6, :] for k in range(3)]
+        return vnp.concatenate(parts, 2) @ vnp.ones((12, 5))
+
+    found = kernels.launches_of(plan_of(windows, zeros(2, 8, 4)))
+    (copies,) = (x for x in found if x.calls == 3)
+    assert {r.period for r in copies.writes} == {48} and {r.width for r in copies.writes} == {16}
+    assert {r.low % 48 for r in copies.writes} == {0, 16, 32}
+    reader = next(x for x in found if "dot" in x.source.name)
+    assert found.index(copies) in reader.after
 
 
 def test_launches_wait_for_all_that_they_conflict_with(plan):

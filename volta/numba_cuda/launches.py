@@ -16,8 +16,8 @@ SCRATCH = -1
 
 
 class Range(NamedTuple):
-    """Buffer, first byte, byte behind the last; of each ``period`` bytes, where there is one, the first ``width``. Until
-    scratch memory is laid out, negative buffers are regions of it."""
+    """Buffer, first byte, byte behind the last; of each ``period`` bytes, where there is one, the first ``width``.
+    Until scratch memory is laid out, negative buffers are regions of it."""
 
     buffer: int
     low: int
@@ -35,7 +35,6 @@ class Range(NamedTuple):
     def moved(self, buffer: int, by: int) -> Range:
         """The same of another buffer, so many bytes further."""
         return self._replace(buffer=buffer, low=self.low + by, high=self.high + by)
-
 
 
 @attrs.frozen
