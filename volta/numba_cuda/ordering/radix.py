@@ -9,6 +9,7 @@ place.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from llvmlite import ir
 
@@ -130,16 +131,14 @@ class Staging:
     def own_digits(self) -> list[ir.Value]:
         """The digits that a thread has the sums of (i32): neighbours."""
         each = self.digits // THREADS
-        return [self.b.add(self.b.mul(self.thread, I32(each)), I32(k)) for k in range(each)]
+        first = self.b.mul(self.thread, I32(each)) if each > 1 else self.thread
+        return [first, *(self.b.add(first, I32(k)) for k in range(1, each))]
 
     def before_digits(self, counts: Sequence[ir.Value]) -> list[ir.Value]:
-        """For the thread's digits, of which there are so many, how many elements have smaller ones."""
-        b, running, upto = self.b, I32(0), []
-        for x in counts:
-            upto.append(running)
-            running = b.add(running, x)
-        first = self.exclusive_sum(running)
-        return [b.add(first, x) for x in upto]
+        """For the thread's digits, of which there are so many elements each, how many have smaller ones."""
+        *upto, whole = accumulate(counts, self.b.add)
+        first = self.exclusive_sum(whole)
+        return [first, *(self.b.add(first, x) for x in upto)]
 
     def _sum_digits(self) -> None:
         """From the warps' counts, where each warp's elements of each digit begin."""

@@ -165,7 +165,7 @@ class _Rows(_Lanes):
 class _Symmetric(_Lanes):
     """Rows and columns of symmetric matrices. A lane's elements are seats: columns move by one after each round. The
     diagonal elements go by themselves: nothing else reads what their places hold. Cosines and sines of all pairs lie in
-    shared memory, in turns, so that nobody writes what others still read; where a pair is not turned the cosine is 0.
+    shared memory, double buffered: nobody writes what others still read. Where a pair is not turned the cosine is 0.
     """
 
     def __init__(self, b: ir.IRBuilder, name: str, dtype: str, rows: int, columns: int) -> None:
