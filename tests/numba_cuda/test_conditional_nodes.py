@@ -77,7 +77,7 @@ def test_iterations_wait_for_all_that_they_share_memory_with_and_for_nothing_els
         behind.append(set(x.after).union(*(behind[i] for i in x.after)))
 
     def meet(xs, ys):
-        return any(a == b and low < end and start < high for a, low, high in xs for b, start, end in ys)
+        return any(a == b and low < end and start < high for a, low, high, *_ in xs for b, start, end, *_ in ys)
 
     for j, y in enumerate(found):
         for i, x in enumerate(found[:j]):
