@@ -268,7 +268,7 @@ def linear(x: ArrayLike, weight: ArrayLike | QuantizedArray, bias: ArrayLike | N
     """x weightᵀ + bias: the layer of models whose weights are kept as (outputs, inputs), quantized ones among them.
 
     The bits are those of ``x @ weight.T``, of a quantized weight those of ``x @ weight.dequantize().T``. Of such a one
-    some rows at a time are dequantized, never all; in the gradient they are dequantized once more.
+    some rows at a time become float32, never all; in the gradient they do once more.
 
     Args:
         x: (..., inputs), any float array; computed in float32 where the weight is quantized.
@@ -299,9 +299,9 @@ def _product(x: Array, weight: QuantizedArray) -> Array:
     rows = math.prod(x.shape[:-1])
     flat = x.reshape(rows, inputs).astype(np.float32)
     if rows and outputs and inputs:
-        plain = default_precision() is None
-        products, packed = _Products(weight.format, _AT_ONCE if plain else _AT_ONCE_NARROW), vnp.asarray(weight.packed)
-        y = block_product(flat, packed, products, weight.format) if plain else products.forth(flat, packed)
+        precision = default_precision()
+        products = _Products(weight.format, precision)
+        y = block_product(flat, vnp.asarray(weight.packed), products, weight.format, precision)
     else:
         y = vnp.zeros((rows, outputs), np.float32)
     return y.reshape(*x.shape[:-1], outputs).astype(dtypes.float32 if own == dtypes.float64 else own)
@@ -309,10 +309,14 @@ def _product(x: Array, weight: QuantizedArray) -> Array:
 
 @attrs.frozen
 class _Products:
-    """Products with weights of a format, of which so many numbers are held in float32 at once, about."""
+    """Products with weights of a format at a precision, as operations that hold some numbers at once."""
 
     format: str
-    at_once: int
+    precision: str | None
+
+    @property
+    def at_once(self) -> int:
+        return _AT_ONCE if self.precision is None else _AT_ONCE_NARROW
 
     def program(self, rows: int, packed: tuple[int, ...]) -> ClosedJaxpr:
         return _program(self, rows, packed)
@@ -335,12 +339,14 @@ class _Products:
         return vnp.concatenate([y, rest], axis=1) if steps * some < outputs else y
 
     def back(self, ct: Array, packed: Array) -> Array:
-        with use_precision(None):  # that of the product, whenever its gradient is asked for
+        with use_precision(self.precision):  # that of the product, whenever its gradient is asked for
             return self._back(ct, packed)
 
     def _back(self, ct: Array, packed: Array) -> Array:
-        """A block of every row at a time: its columns of the result are DOT over all rows."""
-        _, size = LAYOUTS[self.format].unit
+        """A block of every row at a time, below float32 all: its columns of the result are DOT over all rows."""
+        elements, size = LAYOUTS[self.format].unit
+        if self.precision is not None and math.prod(packed.shape) // size * elements <= self.at_once:
+            return vnp.matmul(ct, self.numbers(packed))
         parts = packed.reshape(packed.shape[0], packed.shape[1] // size, size)
         _, found = loops.scan(
             lambda _, part: (None, vnp.matmul(ct, self.numbers(part))), None, vnp.moveaxis(parts, 1, 0)
@@ -353,5 +359,5 @@ def _program(products: _Products, rows: int, packed: tuple[int, ...]) -> ClosedJ
     elements, size = LAYOUTS[products.format].unit
     inputs = packed[1] // size * elements
     avals = (ShapedArray((rows, inputs), dtypes.float32), ShapedArray(packed, dtypes.uint8))
-    with use_precision(None):
+    with use_precision(products.precision):
         return meaning(products.forth, avals, "linear")

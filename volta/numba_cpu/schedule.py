@@ -12,7 +12,7 @@ import attrs
 from llvmlite import ir
 
 from volta.core.ir import Eqn
-from volta.core.policy import DeterminismLevel
+from volta.core.policy import TENSOR_PRECISIONS, DeterminismLevel
 from volta.numba_cpu import (
     attention,
     attention_schedule,
@@ -166,10 +166,11 @@ class Schedule:
     moves = False
 
     def keeps(self, eqn: Eqn) -> bool:
-        """Products with weights in blocks, and panels."""
+        """Products with weights in blocks, whose precision is that of chains of float32 here, and panels."""
         name = eqn.primitive.name
         panel = name == PANEL and (kept(eqn) or eqn.params["kind"] in (CHASE, *WHOLE))
-        return not self.general and (name == BLOCK_PRODUCT or panel)
+        product = name == BLOCK_PRODUCT and eqn.params["precision"] in (None, *TENSOR_PRECISIONS)
+        return not self.general and (product or panel)
 
     def bare(self, op: Scatter) -> bool:
         """Scatters of single numbers."""

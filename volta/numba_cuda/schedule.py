@@ -19,7 +19,7 @@ from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.loops import combining, nests, nests_tiled, tiles
 from volta.numba_cuda.ordering import scan_steps, steps
 from volta.numba_cuda.panels import panels
-from volta.numba_cuda.products import dot, epilogues
+from volta.numba_cuda.products import dot, dot_rounded, epilogues
 from volta.numba_cuda.products.beside import side_by_side
 from volta.numba_cuda.products.dot_unpack import UNPACKED_ROWS
 from volta.xla_like.control_calls import KINDS
@@ -82,13 +82,18 @@ class Schedule:
     moves = True
 
     def keeps(self, eqn: Eqn) -> bool:
-        """Panels, and products of few rows with weights in blocks that are not interleaved; for many, weights are
-        unpacked once for all of them."""
+        """Panels, and products with weights in blocks that are not interleaved: of few rows, and below strict of any
+        where tensor cores multiply with bfloat16 that a kernel makes of them. For many rows weights become float32 once
+        for all of them."""
         if eqn.primitive.name == PANEL:
             long = eqn.params["kind"] == "qr" and eqn.inputs[0].aval.shape[2] > panels.REFLECTED
             return (kept(eqn) and not long) or panels.keeps_composed(eqn)
-        blocks = eqn.primitive.name == BLOCK_PRODUCT and LAYOUTS[eqn.params["format"]].rows == 1
-        return blocks and eqn.inputs[0].aval.shape[0] <= UNPACKED_ROWS
+        if eqn.primitive.name != BLOCK_PRODUCT:
+            return False
+        fmt, precision = LAYOUTS[eqn.params["format"]], eqn.params["precision"]
+        if precision == "bf16":
+            return dot_rounded.unpacks(fmt)
+        return precision is None and fmt.rows == 1 and eqn.inputs[0].aval.shape[0] <= UNPACKED_ROWS
 
     def bare(self, op: Scatter) -> bool:
         return False

@@ -1,6 +1,7 @@
 """Products with weights that are kept in blocks, as one equation: it means a program, and backends may have a kernel.
 
-``x`` (rows, inputs), float32, times the transpose of the numbers (outputs, inputs) that ``packed`` stands for.
+``x`` (rows, inputs), float32, times the transpose of the numbers (outputs, inputs) that ``packed`` stands for, at a
+precision of products. Where that rounds operands, ``x`` may come rounded.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ class Products(Protocol):
         """The cotangent of ``x``: ``ct`` (rows, outputs) times the numbers."""
 
 
-def block_product(x: Any, packed: Any, products: Products, fmt: str) -> Any:
+def block_product(x: Any, packed: Any, products: Products, fmt: str, precision: str | None) -> Any:
     """``x`` (rows, inputs) times the transpose of what ``packed`` stands for: (rows, outputs)."""
     program = products.program(get_aval(x).shape[0], get_aval(packed).shape)
-    (out,) = block_product_p.bind(x, packed, jaxpr=program, products=products, format=fmt)
+    (out,) = block_product_p.bind(x, packed, jaxpr=program, products=products, format=fmt, precision=precision)
     return out
 
 
@@ -55,14 +56,15 @@ def _transpose(cts: Sequence[Any], x: Any, packed: Any, *, products: Products, *
 
 
 def _batch(
-    args: Sequence[Any], dims: Sequence[int | None], trace: Any, *, jaxpr: ClosedJaxpr, products: Products, format: str
-) -> Any:
+    args: Sequence[Any], dims: Sequence[int | None], trace: Any, *, jaxpr: ClosedJaxpr, products: Products, format: str,
+    precision: str | None,
+) -> Any:  # fmt: skip
     """More rows where the weights are one; else the program, batched."""
     (x, packed), (dim, weights) = args, dims
     if weights is None and dim is not None:
         x = move_axis(x, dim, 0)
         size, rows, inputs = shape_of(x)
-        out = block_product(reshape_to(x, (size * rows, inputs)), packed, products, format)
+        out = block_product(reshape_to(x, (size * rows, inputs)), packed, products, format, precision)
         return [reshape_to(out, (size, rows, shape_of(out)[1]))], [0]
     mapped = tuple(d is not None for d in dims)
     program, _ = batched_program(jaxpr, trace.axis, mapped, (True,), BLOCK_PRODUCT)

@@ -24,7 +24,7 @@ from volta.xla_like.lowering import lower_to_nodes
 from volta.xla_like.memory import assign_host_memory, assign_memory, verify_allocation, without_memory
 from volta.xla_like.nodes import Lowered, Ref, Val
 from volta.xla_like.opaque import Context, opaque_calls
-from volta.xla_like.passes import Evaluate, inline_calls, optimize
+from volta.xla_like.passes import Evaluate, Kept, inline_calls, optimize
 from volta.xla_like.placing import places
 from volta.xla_like.plan import Buffer, ExecutionPlan
 from volta.xla_like.precisions import round_operands
@@ -84,10 +84,10 @@ def build_plan(
     if has_complex(program):
         program = to_pairs(program)
         verify_graph(program)
-    if scheduler.tensor_cores and level is not DeterminismLevel.STRICT:
-        program = round_operands(inline_calls(program))
-        verify_graph(program)
     build = _Build(level, options, scheduler, evaluate)
+    if build.rounds:
+        program = round_operands(inline_calls(program, build.kept))
+        verify_graph(program)
     scheduled = build.scheduled(build.optimized(program), name, tuple(donated), out_avals)
     if excess is not None and options.recompute:
         scheduled = build.within(scheduled, excess, tuple(donated), out_avals)
@@ -110,15 +110,24 @@ class _Build:
     scheduler: Scheduler
     evaluate: Evaluate | None
 
+    @property
+    def kept(self) -> Kept | None:
+        """Which equations that mean a program stay one."""
+        return self.scheduler.keeps if self.options.fusion else None
+
+    @property
+    def rounds(self) -> bool:
+        """Whether precisions of tensor cores round operands."""
+        return self.scheduler.tensor_cores and self.level is not DeterminismLevel.STRICT
+
     def optimized(self, program: ClosedJaxpr) -> ClosedJaxpr:
-        kept = self.scheduler.keeps if self.options.fusion else None
-        program = exact_products(inline_calls(program, kept))
-        return optimize(program, only_inline=not self.options.passes, evaluate=self.evaluate, kept=kept)
+        program = exact_products(inline_calls(program, self.kept))
+        return optimize(program, only_inline=not self.options.passes, evaluate=self.evaluate, kept=self.kept)
 
     def prepared(self, program: ClosedJaxpr) -> ClosedJaxpr:
         """A program that an equation carries, after the passes."""
-        if self.scheduler.tensor_cores and self.level is not DeterminismLevel.STRICT:
-            program = round_operands(inline_calls(program))
+        if self.rounds:
+            program = round_operands(inline_calls(program, self.kept))
         return self.optimized(program)
 
     def plan(

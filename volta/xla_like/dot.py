@@ -38,6 +38,7 @@ _ITEM_SIZES = {
     "int32": 4, "uint32": 4, "float32": 4, "int64": 8, "uint64": 8, "float64": 8,
 }  # fmt: skip
 _NARROW_FLOATS = ("float16", "bfloat16", "float32")
+_WITH_BLOCKS = (("float32", "float32", "default"), ("bfloat16", "float32", "bf16"))
 
 
 def item_size(dtype: str) -> int:
@@ -56,7 +57,7 @@ class DotSpec:
 
     `precision` "highest" takes float16, bfloat16 or float32 operands, multiplies and adds in float64, and rounds once.
     "tf32" and "bf16" are for tensor cores alone: no definition says their bits. `rhs` may name a format of blocks,
-    whose numbers are float32.
+    whose numbers are float32, at precision "bf16" rounded to bfloat16.
     Raises ``ValueError`` for a combination that DOT does not define.
     """
 
@@ -67,8 +68,9 @@ class DotSpec:
 
     def __attrs_post_init__(self) -> None:
         if self.blocks is not None:
-            if (self.lhs, self.out, self.precision) != ("float32", "float32", "default"):
-                raise ValueError(f"products with {self.rhs} are of float32, got {self.lhs} to {self.out}")
+            if (self.lhs, self.out, self.precision) not in _WITH_BLOCKS:
+                text = f"{self.lhs} to {self.out} at precision {self.precision!r}"
+                raise ValueError(f"products with {self.rhs} are of float32, got {text}")
             return
         for dtype in (self.lhs, self.rhs, self.out):
             if dtype not in _ITEM_SIZES:

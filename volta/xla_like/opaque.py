@@ -109,11 +109,14 @@ def _block_product(node: Node, ctx: Context) -> list[KernelCall]:
     x, packed = node.operands
     assert isinstance(x, Ref) and isinstance(packed, Ref)
     (m, k), (n, nbytes) = x.view.shape, packed.view.shape
-    spec = DotSpec("float32", node.params["format"], "float32")
+    precision: Precision = node.params["precision"] or "default"
+    if precision != "default" and not allows_tensor_cores(node, precision, ctx.level, ctx.tensor_cores):
+        precision = "default"  # a stronger promise
+    spec, item = DotSpec(x.dtype.name, node.params["format"], "float32", precision), x.dtype.itemsize
     assert spec.blocks is not None
     rows = spec.blocks.rows
     n, strides = n * rows, (0, 0, spec.blocks.chunk_bytes * rows, nbytes // rows)
-    arrays = [(x, (0, 0, 4 * k, 4)), (packed, strides)]
+    arrays = [(x, (0, 0, item * k, item)), (packed, strides)]
     accesses = [Access(ctx.buffer_of(a.val), 0, strides) for a, strides in arrays]
     out = ctx.buffer_of(node.outputs[0])
     accesses.append(Access(out, 0, (0, 0, 4 * n, 4)))

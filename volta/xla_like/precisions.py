@@ -18,10 +18,11 @@ from volta.core.policy import TENSOR_PRECISIONS, DeterminismLevel
 from volta.core.source import at_user_line
 from volta.ops.primitive import REGISTRY
 from volta.xla_like.attention import fits_tensor_cores
+from volta.xla_like.dot import BLOCK_PRODUCT
 from volta.xla_like.nodes import Node
 
-_ROUNDED = {"dot_general": 2, "attention": 3, "attention_dq": 4, "attention_dkv": 4}
-"""How many operands take part in products: those come first."""
+_ROUNDED = {"dot_general": 2, BLOCK_PRODUCT: 1, "attention": 3, "attention_dq": 4, "attention_dkv": 4}
+"""How many operands take part in products: those come first. (Weights in blocks a kernel rounds.)"""
 
 _VIEWS = ("broadcast_in_dim", "reshape", "rev", "slice", "squeeze", "transpose")
 
@@ -61,7 +62,7 @@ def _rounds(eqn: Eqn) -> bool:
     asked = eqn.params.get("precision") in TENSOR_PRECISIONS
     if not asked or eqn.inputs[0].aval.dtype != dtypes.float32:
         return False
-    if eqn.primitive.name == "dot_general":
+    if eqn.primitive.name in ("dot_general", BLOCK_PRODUCT):
         return True
     (_, _, t, head), (_, _, s, value_head) = (eqn.inputs[i].aval.shape for i in (0, 2))
     return fits_tensor_cores(t, s, head, value_head, eqn.params["scale"])
@@ -84,6 +85,8 @@ class _Rounding:
         return out
 
     def _in_bfloat16(self, eqn: Eqn) -> Eqn:
+        if eqn.primitive.name == BLOCK_PRODUCT:  # whose rows must lie one after the other
+            return eqn.replace(inputs=(self._converted(eqn.inputs[0]), *eqn.inputs[1:]))
         params = {**eqn.params, "preferred_element_type": eqn.outputs[0].aval.dtype}
         rounded = _ROUNDED[eqn.primitive.name]
         inputs = (*(self._bfloat16(a) for a in eqn.inputs[:rounded]), *eqn.inputs[rounded:])
@@ -91,13 +94,17 @@ class _Rounding:
 
     def _bfloat16(self, operand: Atom) -> Atom:
         """The operand as bfloat16. What only moves elements moves the rounded ones: it stays a view."""
-        aval = operand.aval.update(dtype=dtypes.bfloat16)
         if isinstance(operand, Literal):
-            return Literal(operand.value, aval)
+            return Literal(operand.value, operand.aval.update(dtype=dtypes.bfloat16))
         maker = self.makers.get(operand)
         if maker is not None and maker.primitive.name in _VIEWS:
             return self._emit(maker.primitive.name, self._bfloat16(maker.inputs[0]), **maker.params)
-        return self._emit("convert_element_type", operand, new_dtype=aval.dtype, weak_type=aval.weak_type)
+        return self._converted(operand)
+
+    def _converted(self, operand: Atom) -> Atom:
+        return self._emit(
+            "convert_element_type", operand, new_dtype=dtypes.bfloat16, weak_type=operand.aval.weak_type
+        )  # fmt: skip
 
     def _in_tf32(self, eqn: Eqn) -> Eqn:
         (contracts, batches), inputs = eqn.params["dimension_numbers"], []

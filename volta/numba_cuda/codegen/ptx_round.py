@@ -41,6 +41,36 @@ def round_pair(b: ir.IRBuilder, low: ir.Value, high: ir.Value, dtype: str) -> ir
     return call(b, _ROUND_PAIRS[dtype], [low, high])
 
 
+_LARGER, _NEGATIVE_ZEROS = 48, 0x80008000
+_LARGER_PAIR = (127 + _LARGER << 7) * 0x00010001
+
+
+def _host_larger(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+    halves = []
+    for bits in (b.shl(args[0], I32(16)), b.and_(args[0], I32(-0x10000))):
+        x = b.fmul(b.bitcast(bits, F32), ir.Constant(F32, 2.0**_LARGER))
+        nan = b.fcmp_unordered("uno", x, x)
+        halves.append(b.select(nan, I32(0x7FFF), b.lshr(b.bitcast(x, I32), I32(16))))
+    return b.or_(halves[0], b.shl(halves[1], I32(16)))
+
+
+_LARGER_BFLOAT16 = register(
+    Op(
+        "larger_bf16x2", I32, (I32,),
+        lambda b, args: assembly(
+            b, "fma.rn.bf16x2 $0, $1, $2, $3;", "=r,r,r,r", I32,
+            [args[0], I32(_LARGER_PAIR), I32(_NEGATIVE_ZEROS)], effect=False,
+        ),
+        _host_larger,
+    )
+)  # fmt: skip
+
+
+def larger_pair(b: ir.IRBuilder, pair: ir.Value) -> ir.Value:
+    """Two bfloat16 times 2^48, where that is exact (8.0)."""
+    return call(b, _LARGER_BFLOAT16, [pair])
+
+
 def _round_tf32(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
     bits = b.bitcast(args[0], I32)
     rounded = b.and_(b.add(bits, I32(0x1000)), I32(-0x2000))

@@ -87,7 +87,8 @@ def columns_beside(calls: Sequence[KernelCall]) -> list[int]:
 
 
 def _in_blocks(call: KernelCall) -> bool:
-    return isinstance(call.kernel, Dot) and call.kernel.spec.blocks is not None
+    dot = call.kernel
+    return isinstance(dot, Dot) and dot.name == "dot" and dot.spec.blocks is not None
 
 
 def _alike(call: KernelCall, other: KernelCall) -> bool:

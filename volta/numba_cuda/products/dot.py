@@ -19,7 +19,7 @@ from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.codegen.ptx_semaphore import CLEAR_THREADS, build_clear
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch, Regions, aligned, touched
-from volta.numba_cuda.products import dot_tensor
+from volta.numba_cuda.products import dot_rounded, dot_tensor
 from volta.numba_cuda.products.beside import ahead_words
 from volta.numba_cuda.products.dot_blocks import tile_bytes, tree_bytes, tree_words
 from volta.numba_cuda.products.dot_build import build_dot, build_join, shared_bytes
@@ -140,6 +140,11 @@ def _serial(product: DotLaunch, whole: int, serial: int, taken: int, tree_slots:
 def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     """The launches of a product, with its epilogue where there is one."""
     problem = problem_of(call)
+    if problem.dot.name == "dot_tc" and problem.dot.spec.blocks is not None:
+        room = ctx.scratch(2 * problem.dot.n * problem.dot.k)
+        yield dot_rounded.unpacked(problem, room, ctx)
+        call = _with_numbers(call, problem, room)
+        problem = problem_of(call)
     for x in planned(call, ctx.regions, ctx.capability, ctx.beside):
         if isinstance(x.variant, StreamVariant):
             x = attrs.evolve(x, variant=attrs.evolve(x.variant, early=problem.rhs.buffer in ctx.fixed))
@@ -156,6 +161,16 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
             source, x.grid, threads, words, shared, label=_label(call, x.kernel), touched=(reads, writes),
             alone=x.kernel not in _IN_COMPANY, mapped=mapped,
         )  # fmt: skip
+
+
+def _with_numbers(call: KernelCall, problem: Problem, room: Access) -> KernelCall:
+    """The product with an array, in bfloat16, in place of weights in blocks."""
+    dot, size = problem.dot, item_size(problem.dot.spec.lhs)
+    assert room.buffer is not None
+    plain = attrs.evolve(dot, spec=attrs.evolve(dot.spec, rhs=dot.spec.lhs))
+    rhs = attrs.evolve(room, strides=(0, 0, size, size * dot.k))
+    reads = tuple(room.buffer if b == problem.rhs.buffer else b for b in call.reads)
+    return attrs.evolve(call, kernel=plain, accesses=(problem.lhs, rhs, problem.out), reads=reads)
 
 
 def _label(call: KernelCall, kernel: str) -> str:

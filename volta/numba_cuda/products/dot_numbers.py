@@ -174,15 +174,15 @@ def periods(fmt: BlockFormat) -> tuple[int, int] | None:
 
 class PeriodNumbers(ThreadNumbers):
     """The elements of one period of a block, by its `number`; so the same instructions serve for all. `factors` are
-    those of its groups."""
+    those of its groups. Where they are not read by `quads`, the block may begin some bytes later: so many elements."""
 
     def __init__(
         self, b: ir.IRBuilder, fmt: BlockFormat, block: ir.Value, number: ir.Value, factors: list[ir.Value],
-        smaller: bool,
+        smaller: bool, quads: bool = True,
     ) -> None:  # fmt: skip
         moves = periods(fmt)
         assert moves is not None and fmt.offset is not None
-        super().__init__(b, fmt, offset(b, block, b.mul(number, I64(moves[0]))), 0, True, smaller)
+        super().__init__(b, fmt, offset(b, block, b.mul(number, I64(moves[0]))), 0, quads, smaller)
         self.block, self.turned = block, b.trunc(b.mul(number, I64(moves[1])), I32)
         still = [bits for bits, _ in fmt.parts if bits.place(0).byte == bits.place(PERIOD).byte]
         self.still = {byte // WORD for bits in still for byte in range(bits.offset, bits.offset + bits.run)}
@@ -194,8 +194,9 @@ class PeriodNumbers(ThreadNumbers):
     def _word(self, byte: int, shift: int) -> tuple[ir.Value, int]:
         index = byte // WORD
         if index in self.still and index not in self.loaded:
-            b, first = self.b, index - index % _QUAD
-            quad = b.load(offset(b, self.block, first * WORD), align=WORD * _QUAD, typ=ir.VectorType(I32, _QUAD))
-            for i in range(_QUAD):
-                self.loaded[first + i] = b.lshr(b.extract_element(quad, I32(i)), self.turned)
+            b, count = self.b, _QUAD if self.quads else 1
+            first = index - index % count
+            words = b.load(offset(b, self.block, first * WORD), align=WORD * count, typ=ir.VectorType(I32, count))
+            for i in range(count):
+                self.loaded[first + i] = b.lshr(b.extract_element(words, I32(i)), self.turned)
         return super()._word(byte, shift)
