@@ -301,3 +301,17 @@ def test_large_arrays_around_a_small_body_stay_where_they_are() -> None:
         rows.append(total * row)
         total = total + row
     assert_bits_equal(volta.jit(f)(x), (total, np.stack(rows)))
+
+
+@pytest.mark.parametrize("shape", [(33, 1), (2, 33), (1, 33)])
+def test_places_that_shifts_leave_are_known(kernel_by_kernel, shape) -> None:
+    """Of an element beyond vectors that a roll brings from elsewhere, the place was a sum of a number and a text."""
+
+    def step(h, x):
+        h = vnp.exp(-abs(vnp.roll(h, 1, axis=0) * 0.5 + x))
+        return vnp.concatenate([h[:, 1:], x[:, :1]], 1), h
+
+    f = lambda h, xs: lax.scan(step, h, xs)  # noqa: E731
+    args = fill("normal", shape, "float32"), fill("normal", (5, *shape), "float32", 1)
+    for got, want in zip(volta.jit(f)(*args), kernel_by_kernel(f, *args), strict=True):
+        assert_bits_equal(got, want)

@@ -44,8 +44,15 @@ class _Folding(ir.IRBuilder):
 
 
 def _folded(function: Callable[[int, int], int], lhs: ir.Value, rhs: ir.Value) -> ir.Value | None:
-    known = lhs.type == I64 and isinstance(lhs, ir.Constant) and isinstance(rhs, ir.Constant)
-    return I64(function(lhs.constant, rhs.constant)) if known else None
+    x, y = _number(lhs), _number(rhs)
+    return None if x is None or y is None else I64(function(x, y))
+
+
+def _number(value: ir.Value) -> int | None:
+    """What a constant integer is; a literal of `volta.emit` is its text."""
+    if value.type != I64 or not isinstance(value, ir.Constant):
+        return None
+    return int(value.constant) if isinstance(value.constant, (int, str)) else None
 
 
 class _WrittenOut(HostBody):
