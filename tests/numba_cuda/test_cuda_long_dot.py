@@ -14,7 +14,7 @@ from tests.sampling import sampled
 from volta import nn
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.launches import Regions
-from volta.numba_cuda.products import dot, dot_blocks, dot_choice
+from volta.numba_cuda.products import dot, dot_blocks, dot_choice, dot_split
 from volta.offline import plan_on_cuda
 from volta.testing import fill
 from volta.testing.host_grid import HostKernels, check_on_host
@@ -24,7 +24,15 @@ pytestmark = pytest.mark.turns(6)
 
 KERNELS = HostKernels()
 LONG = (BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 1, 5 * BLOCK + 700)
-WAYS = ("whole", "turns", "halves", *(f"parts of {per}" for per in (1, 4, 16, 32)), *(f"{n} groups" for n in (2, 8)))
+WAYS = (
+    "whole",
+    "turns",
+    "halves",
+    *(f"parts of {per}" for per in (1, 4, 16, 32)),
+    "apart 3",
+    "apart 15",
+    *(f"{n} groups" for n in (2, 8)),
+)
 
 
 def run_in(monkeypatch, kind, way):
@@ -42,12 +50,16 @@ def run_in(monkeypatch, kind, way):
     elif way.endswith("groups"):
         slice_chunks(monkeypatch, int(way.split()[0]))
     else:
+        apart = way.startswith("apart")
 
         def chosen(problem, capability):
-            found = choose(problem, capability)
-            variant = attrs.evolve(found.variant, slices=1, split=False, serial=False, halves=False, least_shared=0)
-            tiles = dot.blocks_of(variant.tile, problem.dot)
-            return dot_choice.DotChoice(variant, tiles)
+            variant = attrs.evolve(
+                choose(problem, capability).variant, slices=1, split=apart, apart=apart, serial=False, halves=False,
+                least_shared=0,
+            )  # fmt: skip
+            if apart:
+                return dot_choice.DotChoice(variant, 1, int(way.split()[-1]))
+            return dot_choice.DotChoice(variant, dot.blocks_of(variant.tile, problem.dot))
 
         monkeypatch.setattr(dot, "choose", chosen)
 
@@ -55,18 +67,24 @@ def run_in(monkeypatch, kind, way):
 @sampled(
     "kind, way, k",
     itertools.product((*KINDS, "int32"), WAYS, LONG),
-    quick=lambda x: x[0] == "float32" and (x[1:] == ("halves", 5 * BLOCK + 700) or x[1:] == ("parts of 4", BLOCK + 1)),
+    quick=lambda x: (
+        x[0] == "float32"
+        and (x[1:] == ("halves", 5 * BLOCK + 700) or x[1:] in (("parts of 4", BLOCK + 1), ("apart 3", BLOCK + 1)))
+    ),
 )
 def test_blocks_of_k_are_joined_in_pairs_in_every_way(monkeypatch, kind, way, k):
     run_in(monkeypatch, kind, way)
     if way.endswith("groups"):
         k = -(-k // 2048) * 2048  # they have whole chunks, as many each
+    if way.startswith("apart"):
+        k = -(-k // BLOCK) * BLOCK - k % 2  # blocks have all their chunks, of which the last may be shorter
     args = operands(kind, 40, k, 70)
     check_on_host(product("NN", kind), *args, orders=("shuffled",), kernels=KERNELS)
     (call,) = plan_on_cuda(volta.make_jaxpr(product("NN", kind))(*args))[0].calls
     v = dot.planned(call, Regions(), "9.0")[-1].variant
-    assert v.long and (v.serial, v.halves, v.split, v.slices > 1) == (
-        way in ("turns", "halves"), way == "halves", way.startswith("parts"), way.endswith("groups"),
+    apart = way.startswith("apart")
+    assert v.long and (v.serial, v.halves, v.split, v.apart, v.slices > 1) == (
+        way in ("turns", "halves"), way == "halves", apart or way.startswith("parts"), apart, way.endswith("groups"),
     )  # fmt: skip
 
 
@@ -91,7 +109,9 @@ def test_a_gpu_that_exchanges_two_nodes_of_the_tree_is_caught(monkeypatch):
 @sampled("way", WAYS, quick=["halves"])
 def test_epilogues_of_long_products(monkeypatch, way):
     run_in(monkeypatch, "float32", way)
-    a, b = operands("float32", 40, 3 * 2048 if way.endswith("groups") else BLOCK + 70, 70)
+    whole = {"groups": 3 * 2048, "apart": 2 * BLOCK}  # where k must be so many whole chunks
+    k = next((size for word, size in whole.items() if word in way), BLOCK + 70)
+    a, b = operands("float32", 40, k, 70)
     c = fill("normal", (70,), "float32", 3)
     check_on_host(lambda a, b, c: vnp.tanh(a @ b * 1e-3 + c), a, b, c, orders=("shuffled",), kernels=KERNELS)
 
@@ -139,7 +159,7 @@ def test_memory_for_blocks_of_k_is_bounded():
 
 def test_parts_of_several_blocks_lie_within_a_block_or_are_whole_ones():
     for chunks in (17, 32, 33, 100, 256, 4097):
-        found = list(dot_choice._parts(chunks))
+        found = list(dot_split.part_sizes(chunks))
         assert found and all(per in (1, 2, 4, 8) or per % CHUNKS == 0 for per in found), found
         assert max(found) < -(-chunks // CHUNKS) * CHUNKS
 
@@ -152,3 +172,12 @@ def test_gradients_of_attention_over_many_queries_have_the_cpus_bits():
         return vnp.sum(nn.dot_product_attention(q, k, v, is_causal=True) ** 2)
 
     check_on_host(volta.grad(loss, (0, 1, 2)), q, k, v, orders=("shuffled",), kernels=KERNELS)
+
+
+def test_single_chunks_fill_what_blocks_of_k_leave():
+    """A weight's gradient: 108 tiles of two blocks of k are 216 first parts for 264 places at once, and 13 chunks of
+    each are as many as every place has of all."""
+    structs = [volta.ShapeDtypeStruct(x, np.float32) for x in ((8192, 768), (8192, 2304))]
+    plan = plan_on_cuda(volta.make_jaxpr(lambda x, dy: x.T @ dy)(*structs))[0]
+    first, join = dot.planned(plan.calls[0], Regions(), "9.0")
+    assert first.variant.apart and first.grid == 216 * (1 + 3) and join.kernel == "dot_join"

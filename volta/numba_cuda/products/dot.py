@@ -28,12 +28,12 @@ from volta.numba_cuda.products.dot_epilogue import epilogue_of
 from volta.numba_cuda.products.dot_problem import Problem
 from volta.numba_cuda.products.dot_serial import semaphore_words, serial_blocks, serial_bytes
 from volta.numba_cuda.products.dot_sharing import Sharing, with_words
-from volta.numba_cuda.products.dot_split import slots_of
+from volta.numba_cuda.products.dot_split import parts_of, slots_of
 from volta.numba_cuda.products.dot_stream import StreamVariant, build_stream
 from volta.numba_cuda.products.dot_tensor_variant import TensorVariant
 from volta.numba_cuda.products.dot_unpack import UnpackVariant, build_unpack
 from volta.numba_cuda.products.dot_vector import VectorVariant, build_vector
-from volta.xla_like.dot import CHUNK, Dot, DotSpec, item_size
+from volta.xla_like.dot import CHUNK, CHUNKS, Dot, DotSpec, item_size
 from volta.xla_like.kernels import Access, Joined, KernelCall
 from volta.xla_like.views import Ints
 
@@ -105,8 +105,10 @@ def planned(call: KernelCall, regions: Regions, capability: str, beside: int = 0
     chunks, cut = -(-dot.k // CHUNK), tiles - found.whole
     slots = cut * slots_of(chunks, found.per) * nbytes
     first = _with_room(first, regions, dot.k, tree_bytes(found.whole, dot.k, nbytes), slots)
-    sizes = with_words(first.sizes, {Sharing.WHOLE: found.whole, Sharing.PER: found.per})
-    first = attrs.evolve(first, sizes=sizes, grid=found.whole + cut * -(-chunks // found.per))
+    words = {Sharing.WHOLE: found.whole, Sharing.PER: found.per, Sharing.TILES: cut * (chunks // CHUNKS)}
+    first = attrs.evolve(
+        first, sizes=with_words(first.sizes, words), grid=found.whole + cut * parts_of(chunks, found.per, v.apart)
+    )
     region = first.accesses[Arg.WORKSPACE].buffer
     assert region is not None
     join = attrs.evolve(

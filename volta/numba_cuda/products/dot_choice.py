@@ -12,7 +12,7 @@ from volta.numba_cuda.products.dot_block_parts import unit_of
 from volta.numba_cuda.products.dot_build import shared_bytes
 from volta.numba_cuda.products.dot_epilogue import fits
 from volta.numba_cuda.products.dot_problem import Problem
-from volta.numba_cuda.products.dot_split import slots_of
+from volta.numba_cuda.products.dot_split import part_sizes, slots_of
 from volta.numba_cuda.products.dot_stream import StreamVariant, span_of, streams
 from volta.numba_cuda.products.dot_tile import Along, DotVariant, OperandLayout, Tile
 from volta.numba_cuda.products.dot_unpack import UnpackVariant
@@ -72,6 +72,7 @@ _MMA: _Rates = {
 _MMA_LONG: _Rates = {
     Tile(128, 128, 8, 8, 8, stages=4, blocks=1, mma=8): (54, 55, 53, 52),
     Tile(64, 128, 8, 8, 8, stages=3, blocks=2, mma=8): (50, 50, 49, 31),
+    Tile(64, 128, 8, 8, 4, stages=4, blocks=1, mma=8): (50, 50, 49, 31),
     Tile(64, 64, 8, 8, 8, stages=3, blocks=2, mma=8): (43, 43, 43, 30),
     Tile(32, 64, 8, 4, 4, stages=3, blocks=4, mma=8): (35, 35, 35, 28),
 }
@@ -273,6 +274,10 @@ def _ways(
         least = chip.processor_bytes // each - 2048 if each else 0
         split = attrs.evolve(v, split=True, least_shared=min(least, chip.block_bytes))
         yield _CUT * cost, DotChoice(split, whole, per)
+        per = blocks * chunks // slots
+        if v.long and chunks % CHUNKS == 0 and blocks * chunks // CHUNKS <= slots and per:
+            cost = _apart(chip, tile, blocks, held, chunks, chunk, size)
+            yield _CUT * cost, DotChoice(attrs.evolve(v, split=True, apart=True), 0, per)
     if many and slots <= _AT_ONCE * blocks:
         cost = _in_series(chip, tile, blocks, held, chunks, chunk)
         yield _CUT * cost, DotChoice(attrs.evolve(v, serial=True), 0)
@@ -311,6 +316,15 @@ def _pace(tile: Tile, blocks: int) -> float:
     return min(1.0, base + each * max(1, blocks))
 
 
+def _apart(chip: _Chip, tile: Tile, blocks: int, held: int, chunks: int, chunk: float, size: int) -> float:
+    """Seconds of a product of which chunks behind first parts are single parts: they fill what first parts leave."""
+    slots = held * chip.processors
+    waves, rest = divmod(blocks * chunks, slots)
+    beside = -(-rest // chip.processors)
+    moved = 2 * blocks * slots_of(chunks, waves) * tile.rows * tile.cols * size
+    return (waves * held + beside / _pace(tile, beside)) * chunk + moved / _BYTES_A_SECOND + _LAUNCH
+
+
 def _cut(
     chip: _Chip, tile: Tile, blocks: int, held: int, chunks: int, chunk: float, size: int
 ) -> tuple[float, int, int]:
@@ -320,7 +334,7 @@ def _cut(
     for each in {most, 0}:  # tiles that each multiprocessor computes whole
         whole = each * chip.processors
         cut = blocks - whole
-        for per in _parts(chunks) if cut and cut < 4 * chip.processors else ():
+        for per in part_sizes(chunks) if cut and cut < 4 * chip.processors else ():
             number = cut * -(-chunks // per)
             parts = -(-number // chip.processors)
             if _sums(tile) >= _MANY and number > held * chip.processors:
@@ -330,28 +344,6 @@ def _cut(
             moved = 2 * cut * slots_of(chunks, per) * tile.rows * tile.cols * size
             options.append((units * chunk + moved / _BYTES_A_SECOND + _LAUNCH, whole, per))
     return min(options, default=(float("inf"), blocks, 0))
-
-
-def _parts(chunks: int) -> Iterator[int]:
-    """Chunks of a part, below `chunks`; of several blocks of k, a part is some, or a half of one, a quarter, ..."""
-    if chunks <= CHUNKS:
-        yield from _equally_many(chunks)
-        return
-    yield from (1 << i for i in range(CHUNKS.bit_length() - 1))
-    yield from (CHUNKS * blocks for blocks in _equally_many(-(-chunks // CHUNKS)))
-
-
-def _equally_many(units: int) -> Iterator[int]:
-    """Units of a part, below `units`: of those that make equally many parts, the fewest and the most. Between them
-    the cost goes along a line, so no others need to be looked at, of which there may be hundreds of thousands."""
-    per = 1
-    while per < units:
-        number = -(-units // per)
-        most = min((units - 1) // (number - 1), units - 1)
-        yield per
-        if most > per:
-            yield most
-        per = most + 1
 
 
 def _variant(problem: Problem, chip: _Chip, tile: Tile) -> DotVariant:

@@ -14,7 +14,7 @@ class Sharing(enum.IntEnum):
 
     WHOLE = len(Arg)  # tiles that one block computes each
     PER = len(Arg) + 1  # chunks of a part of the others (dot_split.py)
-    TILES = len(Arg) + 2  # or how many of the others are computed by serial split-K (dot_serial.py)
+    TILES = len(Arg) + 2  # first parts, or how many of the others are computed by serial split-K (dot_serial.py)
     TREE_SLOTS = len(Arg) + 3  # slots of DOT's tree that the whole tiles share
     LEVELS = len(Arg) + 4  # levels of DOT's tree that a tile has places for (dot_blocks.py)
     TREE = len(Arg) + 5  # where those places begin

@@ -67,11 +67,11 @@ class DotVariant:
 
     ``whole``: k is whole stages. ``short``: k is at most one chunk; ``long``: it is more than one block. ``wide``:
     neighbours of a row of the output can be written at once. ``split``: some tiles are computed in parts of k (see
-    dot_split.py). ``serial``: blocks add to a tile one after the other, each one chunk, or (``halves``) with half of
-    those that are left (see dot_serial.py). ``slices``: groups of a block's threads that compute chunks side by side
-    (see dot_slices.py). ``least_shared`` is asked for as dynamic shared memory even where less is used: then a
-    multiprocessor holds no more blocks at once than it should, and those of a launch are spread evenly. ``epilogue``:
-    what becomes of the elements.
+    dot_split.py), of which those behind first parts may be single chunks, ``apart``. ``serial``: blocks add to a tile
+    one after the other, each one chunk, or (``halves``) with half of those that are left (see dot_serial.py).
+    ``slices``: groups of a block's threads that compute chunks side by side (see dot_slices.py). ``least_shared`` is
+    asked for as dynamic shared memory even where less is used: then a multiprocessor holds no more blocks at once than
+    it should, and those of a launch are spread evenly. ``epilogue``: what becomes of the elements.
     """
 
     tile: Tile
@@ -82,6 +82,7 @@ class DotVariant:
     long: bool = False
     wide: bool = False
     split: bool = False
+    apart: bool = False
     serial: bool = False
     halves: bool = False
     slices: int = 1

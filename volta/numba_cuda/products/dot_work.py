@@ -28,7 +28,7 @@ class Work:
     ) -> None:  # fmt: skip
         v = variant
         self.args = args
-        self.part = Part(b, self.args, v.long) if v.split else None
+        self.part = Part(b, self.args, v.long, v.apart) if v.split else None
         self.serial = SerialPart(b, self.args, thread, ticket, v.halves, v.tree_slots) if ticket is not None else None
         share = self.part or self.serial
         number = share.tile if share else b.trunc(block_index(b), I32)
