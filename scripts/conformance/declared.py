@@ -58,6 +58,63 @@ JAX_EXAMPLES: dict[str, str] = {
 """Functions of JAX whose docstrings' examples do not all pass."""
 
 
+_IN_PLACE = "arrays are immutable; JAX refuses it too where it is given"
+_PLACED = "lax.with_sharding_constraint says how a result is cut; under as_jax samplers and products take it"
+_ORDERS = "there is one stable algorithm, and no fields; JAX refuses them too"
+_SWITCHED = "the context manager takes one argument, by position"
+_PLATFORM = "functions run where their arguments are; volta.execution_context holds what a compilation is for"
+_COUNTED = "negative starts count from the end, as JAX's default has it"
+_ONE_WAY = "there is one algorithm, whose bits the contract states"
+
+JAX_PARAMETERS: dict[str, str] = {
+    "*(out=)": _IN_PLACE,
+    "*(out_sharding=)": _PLACED,
+    "*.full*(sharding=)": _PLACED,
+    "numpy.*(where=)": "JAX refuses it; volta.numpy.where chooses",
+    "numpy.*sort(kind=)": _ORDERS,
+    "numpy.*sort(order=)": _ORDERS,
+    "numpy.argsort(dtype=)": "positions are int32 where these suffice, as JAX's are",
+    "jax.*(new_val=)": _SWITCHED,
+    "jax.*(backend=)": _PLATFORM,
+    "jax.jit(*=)": _PLATFORM,
+    "jax.local_devices(*=)": _PLATFORM,
+    "jax.device_put(src=)": "arrays are not moved from a place that is named; the first argument says where they are",
+    "jax.device_put(*=)": "memory is not shared between devices, and donation is an argument of jit",
+    "jax.*(concrete=)": "deprecated in JAX, where it does nothing",
+    "jax.*(reduce_axes=)": "a derivative by what is mapped is summed by lax.psum",
+    "jax.jac*(allow_int=)": "derivatives by integers are float0, which no Jacobian has rows of",
+    "jax.fwd_and_bwd(*=)": "vjp has aux; jit around it compiles",
+    "jax.make_*(*=)": "arrays have the dtype of their parts, and axes of meshes are all of one kind",
+    "jax.shard_map(axis_names=)": "all axes of the mesh are those of the function",
+    "jax.vmap(sum_match=)": "an internal of JAX's",
+    "lax.*(allow_negative_indices=)": _COUNTED,
+    "lax.*(accuracy=)": "functions have the accuracy that docs/functions.md lists",
+    "lax.all_gather(to=)": "how results vary over devices is not a type here",
+    "lax.conv_transpose(use_consistent_padding=)": "padding is counted as JAX's default counts it",
+    "lax.dot(dimension_numbers=)": "lax.dot_general has them",
+    "lax.mul(out_dtype=)": "convert_element_type widens the operands",
+    "lax.ragged_dot(group_offset=)": "groups are counted from the first; JAX refuses it too on CPUs",
+    "lax.switch(operand=)": "deprecated in JAX: operands are given by position",
+    "lax.linalg.*(x=)": "a matrix is given by position",
+    "lax.linalg.tridiagonal_solve(perturb_singular=)": "a singular system gives infinities and NaN",
+    "nn.dot_product_attention(*=)": _ONE_WAY,
+    "nn.standardize(algorithm=)": _ONE_WAY,
+    "numpy.convolve(preferred_element_type=)": "results have the operands' dtype; astype widens them",
+    "numpy.correlate(preferred_element_type=)": "results have the operands' dtype; astype widens them",
+    "numpy.digitize(method=)": _ONE_WAY,
+    "numpy.empty_like(prototype=)": "it is zeros_like, whose argument is a",
+    "numpy.around(a=)": "it is round",
+    "random.key_dtype(impl_spec=)": "its name is impl, as in random.key",
+    "scipy.special.log_ndtr(series_order=)": _ONE_WAY,
+    "dtypes.issubdtype(*=)": "two types, given by position",
+    "dtypes.result_type(return_weak_type_flag=)": "an internal of JAX's; x.weak_type says it",
+    "dlpack.from_dlpack(external_array=)": "an array, given by position",
+    "tree*path(is_leaf_takes_path=)": "is_leaf is asked of nodes; a path is what map_with_path gives",
+    "tree_util.register_dataclass(*=)": "a class, given by position; every field is data or says that it is not",
+}
+"""Parameters of JAX's functions that Volta's do not have, or not by that name."""
+
+
 def reason(table: dict[str, str], name: str) -> str | None:
     """Why a test is known to fail; None where it is not."""
     return next((text for pattern, text in table.items() if fnmatch.fnmatchcase(name, pattern)), None)

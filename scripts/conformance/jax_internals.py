@@ -30,7 +30,7 @@ from volta.interop.jax_names import finder, internals, own, primitives
 from volta.interop.jax_names.modules import ANSWERS
 
 CHECKOUT = (
-    "jax.example_libraries jax._src.test_util jax._src.public_test_util jax._src.test_warning_util "
+    "jax.example_libraries jax.test_util jax._src.test_util jax._src.public_test_util jax._src.test_warning_util "
     "jax._src.test_loader jax._src.internal_test_util jax._src.lax_reference"
 ).split()
 """What is read from the checkout: its tests' helpers, and what is written on public names."""
@@ -150,8 +150,10 @@ DTYPES: dict[str, Any] = {
     "_jax_types": [np.dtype(d) for d in own_dtypes.ALL],
     "_weak_types": [int, float, complex],
     "canonicalize_dtype": canonicalize_dtype,
+    "default_complex_dtype": _DEFAULTS["c"],
     "default_float_dtype": _DEFAULTS["f"],
     "default_int_dtype": _DEFAULTS["i"],
+    "default_uint_dtype": _DEFAULTS["u"],
     "default_types": _DEFAULTS,
     "dtype": dtype_of,
     "finfo": volta.numpy.finfo,
@@ -169,8 +171,12 @@ DTYPES: dict[str, Any] = {
     },
     "register_canonicalize_value_handler": internals.accepted,
     "result_type": volta.numpy.result_type,
+    "safe_to_cast": lambda given, wanted: volta.numpy.promote_types(given, wanted) == wanted,
     "supports_inf": lambda dtype: True,
+    "to_complex_dtype": lambda dtype: volta.numpy.promote_types(to_inexact(dtype), np.complex64),
+    "to_floating_dtype": lambda dtype: np.finfo(to_inexact(dtype)).dtype,
     "to_inexact_dtype": to_inexact,
+    "to_numeric_dtype": lambda dtype: np.dtype(np.int32) if np.dtype(dtype) == np.bool_ else np.dtype(dtype),
     "TypePromotionError": volta.errors.DTypeError,
     "uint1": None,
 }
@@ -232,6 +238,26 @@ def _promote_inexact(*args: Any) -> list[Any]:
     return [volta.numpy.asarray(x, dtype) for x in args]
 
 
+def _promote_complex(*args: Any) -> list[Any]:
+    dtype = DTYPES["to_complex_dtype"](volta.numpy.result_type(*args))
+    return [volta.numpy.asarray(x, dtype) for x in args]
+
+
+def _converted(x: Any, dtype: Any = None, weak_type: bool = False, sharding: Any = None) -> Any:
+    x = volta.numpy.asarray(x)
+    return volta.lax.convert_element_type(x, x.dtype if dtype is None else dtype)
+
+
+class _Keys(type):
+    """Arrays of random keys."""
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, volta.Array) and isinstance(x.dtype, KeyType)
+
+
+_ONE_DEVICE = {"make_single_device_sharding": lambda device, **kwargs: volta.sharding.SingleDeviceSharding(device)}
+_NO_CACHE = types.SimpleNamespace(cache_clear=lambda: None)
+
 NAMES: dict[str, dict[str, Any]] = {
     "jax._src.api": {"jit": lambda *args, **kwargs: volta.jit(*args, **kwargs)},  # tests write attributes on it
     "jax._src.array": {"ArrayImpl": volta.Array},
@@ -249,7 +275,12 @@ NAMES: dict[str, dict[str, Any]] = {
         "xla_primitive_callable": types.SimpleNamespace(cache_info=_misses, cache_clear=lambda: None)
     },
     "jax._src.dtypes": DTYPES,
+    "jax._src.errors": {name: getattr(volta.errors, name) for name in volta.errors.__all__},
     "jax._src.interpreters.mlir": {"_platforms_with_donation": ["cpu", "gpu"]},
+    "jax._src.lax": {},
+    "jax._src.lax.control_flow": {},
+    "jax._src.lax.control_flow.common": {"_dedup_consts": _NO_CACHE, "_pad_constvars": _NO_CACHE},
+    "jax._src.lax.lax": {"_convert_element_type": _converted, "asarray": volta.numpy.asarray},
     "jax._src.lib": {
         "_jax": types.SimpleNamespace(
             is_optimized_build=lambda: True,
@@ -262,8 +293,18 @@ NAMES: dict[str, dict[str, Any]] = {
         "jaxlib_extension_version": 1000,
         "version": own.VERSION,
     },
-    "jax._src.numpy.util": {"promote_dtypes": _promote, "promote_dtypes_inexact": _promote_inexact},
-    "jax._src.random.prng": {"PRNGImpl": internals.accepted, "prngs": {t.impl: t for t in KEY_TYPES}},
+    "jax._src.numpy.util": {
+        "promote_dtypes": _promote,
+        "promote_dtypes_complex": _promote_complex,
+        "promote_dtypes_inexact": _promote_inexact,
+    },
+    "jax._src.random.prng": {
+        "KeyTy": KeyType,
+        "PRNGImpl": internals.accepted,
+        "PRNGKeyArray": _Keys("PRNGKeyArray", (), {}),
+        "prngs": {t.impl: t for t in KEY_TYPES},
+    },
+    "jax._src.sharding_impls": _ONE_DEVICE,
     "jax._src.tree_util": {
         f"tree_{name}": getattr(volta.tree, name) for name in ("all", "flatten", "map", "unflatten", "reduce")
     },
@@ -369,5 +410,6 @@ def install(checkout: Path) -> None:
     finder.Answered.__getattr__ = tolerant  # type: ignore[method-assign]
     jax = importlib.import_module("jax")
     vars(jax)["config"] = importlib.import_module("jax._src.config")
+    vars(jax)["default_prng_impl"] = own.JAX["default_prng_impl"]
     for name in _SWITCHES.split():
         vars(jax)[name] = SETTINGS[name]

@@ -1,18 +1,23 @@
-"""Prints which names of JAX's public namespaces Volta lacks, and what it says of them.
+"""Prints which names of JAX's public namespaces, and which of their parameters, Volta lacks, and what it says of them.
 
     JAX_PLATFORMS=cpu python scripts/conformance/namespaces.py [--all] [numpy scipy.special …]
 
-JAX must be installed. A name that is not there has a hint that says what to write instead
-(``volta/core/hints.py``), or is marked ``?``. Without ``--all`` primitives (``*_p``) are left out.
+JAX must be installed. A name that is not there has a hint that says what to write instead (``volta/core/hints.py``), a
+parameter the reason in ``declared.py``; others are marked ``?``, and then it exits 1. Without ``--all`` primitives
+(``*_p``) are left out, and parameters are counted only.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import sys
 import types
 from pathlib import Path
+from typing import Any
+
+from declared import JAX_PARAMETERS, reason
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
@@ -43,18 +48,58 @@ def missing(name: str) -> tuple[int, dict[str, str | None]]:
     return len(public), lost
 
 
-def main() -> None:
+def _parameters(function: Any) -> list[str] | None:
+    """What a function may be given by name; None where it does not say, or takes any."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in found):
+        return None
+    return [p.name for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+def parameters(name: str) -> dict[str, str | None]:
+    """Parameters of a namespace's functions that Volta's of the same name lack, with the reason."""
+    theirs = importlib.import_module("jax" if name == "jax" else f"jax.{name}")
+    try:
+        ours = vars(importlib.import_module("volta" if name == "jax" else f"volta.{name}"))
+    except ImportError:
+        return {}
+    lost: dict[str, str | None] = {}
+    for n, thing in sorted(vars(theirs).items()):
+        if n.startswith("_") or n not in ours or not callable(thing) or inspect.isclass(thing):
+            continue
+        wanted, there = _parameters(thing), _parameters(ours[n])
+        if wanted is None or there is None:
+            continue
+        for word in (w for w in wanted if w not in there and not w.startswith("_")):
+            lost[f"{n}({word}=)"] = reason(JAX_PARAMETERS, f"{name}.{n}({word}=)")
+    return lost
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("namespaces", nargs="*", default=NAMESPACES.split())
     parser.add_argument("--all", action="store_true", help="primitives too")
     given = parser.parse_args()
+    unsaid = 0
     for name in given.namespaces:
         count, absent = missing(name)
         print(f"{name}: {count - len(absent)} of {count}")
         for n, instead in absent.items():
             if given.all or not n.endswith("_p"):
                 print(f"    {n}: {instead or '?'}")
+                unsaid += instead is None
+        words = parameters(name)
+        if words:
+            print(f"    {len(words)} parameters of its functions are not there")
+        for n, instead in words.items():
+            if given.all or instead is None:
+                print(f"    {n}: {instead or '?'}")
+            unsaid += instead is None
+    return int(unsaid > 0)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

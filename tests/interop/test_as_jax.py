@@ -121,6 +121,15 @@ def test_settings_are_accepted_where_volta_is_as_they_say() -> None:
     assert own.config.jax_enable_x64 is False
 
 
+def test_reductions_of_segments_take_jaxs_hints() -> None:
+    rows, ids = np.float32([1, 2, 4]), np.int32([0, 2, 0])
+    hints = {"indices_are_sorted": False, "unique_indices": False, "bucket_size": 2, "mode": "drop"}
+    assert own.OPS["segment_sum"](rows, ids, 3, **hints).tolist() == [5, 0, 2]
+    assert own.OPS["segment_max"](rows, ids, num_segments=1).tolist() == [4]
+    with pytest.raises(volta.errors.ArgumentError, match="segment_min: numbers out of bounds are left out, not 'clip'"):
+        own.OPS["segment_min"](rows, ids, 3, mode="clip")
+
+
 def test_the_generator_of_keys_may_be_set() -> None:
     made = [own.RANDOM["key"], own.RANDOM["PRNGKey"], lambda seed: own.RANDOM["wrap_key_data"](np.zeros(4, np.uint32))]
     before = own.config.jax_default_prng_impl

@@ -83,9 +83,9 @@ def test_what_has_no_counterpart_says_so():
     x = vnp.asarray(X)
     for call, said in {
         lambda: np.isnat(x): "isnat has no counterpart in Volta",
-        lambda: np.subtract.reduceat(x, [0]): "subtract.reduceat has no counterpart in Volta",
         lambda: np.frompyfunc(lambda a: a, 1, 1)(x): "has no counterpart in Volta",
-        lambda: np.sin(x, dtype="f8"): "sin of a volta.Array takes no dtype=",
+        lambda: np.less(x, x, dtype="f8"): "less of a volta.Array gives no float64 where dtype= asks for it",
+        lambda: np.sin(x, dtype="f8", order="C"): "sin of a volta.Array takes no order=",
         lambda: np.add(x, x, where=X > 0): "add of a volta.Array takes no where=",
         lambda: np.add(x, x, out=x): "add: arrays are immutable, so there is no out=",
     }.items():
@@ -115,3 +115,44 @@ def test_formats_of_arrays():
         f"{x:nonsense}"
     with volta.disable_jit():
         volta.grad(lambda x: [f"{x:.1f}", x.sum()][1])(x)
+
+
+def test_dtype_says_what_is_computed_in():
+    x = vnp.asarray(X)
+    same(np.subtract(x, X, dtype=np.float64), vnp.subtract(x.astype("f8"), X.astype("f8")))
+    same(np.sin(x, dtype="f8"), vnp.sin(x.astype("f8")))
+    same(np.true_divide(N, vnp.asarray(N), dtype=np.float64), vnp.true_divide(N.astype("f8"), N.astype("f8")))
+    same(volta.jit(lambda x: np.add(x, 1, dtype="i8"))(N), vnp.add(N.astype("i8"), np.int64(1)))
+
+
+@pytest.mark.parametrize("name", ["subtract", "logaddexp", "logical_xor", "bitwise_and", "hypot", "multiply"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_methods_of_functions_of_two_arrays(name, axis):
+    theirs, ours = getattr(np, name), getattr(vnp, name)
+    data = np.array([[3.0, -1, 2], [0.5, 2, -2]]) if "bit" not in name else np.array([[3, -1, 2], [5, 2, -2]])
+    mask = np.array([[True, False, True], [True, True, False]])
+    close = lambda a, b: np.testing.assert_allclose(np.asarray(a), b, rtol=1e-12)  # noqa: E731
+    assert isinstance(ours, vnp.ufunc) and ours.identity == theirs.identity and (ours.nin, ours.nout) == (2, 1)
+    close(ours.reduce(data, axis), theirs.reduce(data, axis))
+    close(ours.accumulate(data, axis), theirs.accumulate(data, axis))
+    close(ours.reduce(data, axis, initial=data.dtype.type(2)), theirs.reduce(data, axis, initial=data.dtype.type(2)))
+    if theirs.identity is None:
+        with pytest.raises(ValueError, match=f"{name}.reduce: where= needs initial=, as there is no identity"):
+            ours.reduce(data, axis, where=mask)
+    else:
+        close(ours.reduce(data, axis, where=mask), theirs.reduce(data, axis, where=mask))
+        assert np.asarray(ours.reduce(data[:0])).tolist() == theirs.reduce(data[:0]).tolist()
+    want = data[0].copy().astype(theirs(data, data).dtype)
+    theirs.at(want, [1, 1, 2], data[1])
+    close(ours.at(vnp.asarray(data[0]).astype(want.dtype), np.array([1, 1, 2]), data[1], inplace=False), want)
+    close(volta.jit(lambda x: ours.reduceat(x, np.array([1, 0]), axis))(data), theirs.reduceat(data, [1, 0], axis))
+
+
+def test_methods_of_complex_numbers_and_of_one_array():
+    z = np.array([1 + 2j, -3j, 2], np.complex64)
+    want = z.copy()
+    np.multiply.at(want, [0, 0, 2], z)
+    assert vnp.multiply.at(z, np.array([0, 0, 2]), z, inplace=False).tolist() == want.tolist()
+    with pytest.raises(DTypeError, match="complex"):
+        vnp.maximum.accumulate(z)
+    assert vnp.negative.nin == 1 and vnp.negative.at(z, 1, inplace=False).tolist() == [1 + 2j, 3j, 2]

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-import volta  # noqa: F401  (installs the runtime)
+import volta
 from tests.reference import REFERENCE
+from volta import lax
 from volta.core import dtypes
 from volta.core.interp import get_aval
 from volta.testing.cases import DTYPES, cases, dtypes_of, kinds_of, vocabulary
@@ -54,3 +55,16 @@ def test_value(case):
 @pytest.mark.parametrize("case", MORE, ids=str)
 def test_value_of_other_dtypes(case):
     check(case)
+
+
+def test_sizes_of_1_are_repeated_where_ranks_are_equal():
+    x, y = np.float32([[1], [2], [3]]), np.float32([[10, 20, 30, 40]])
+    assert lax.add(x, y).tolist() == (x + y).tolist() and lax.atan2(y, x).shape == (3, 4)
+    assert lax.nextafter(x, y).shape == (3, 4) and lax.lt(x, y).dtype == bool
+    assert lax.fma(x, y, np.float32(1)).tolist() == (x * y + 1).tolist()
+    assert volta.grad(lambda x: lax.mul(x, y).sum())(x).tolist() == [[100]] * 3
+    assert volta.vmap(lax.sub)(np.stack([x, x]), np.stack([y, -y])).shape == (2, 3, 4)
+    assert volta.jit(lax.max)(x, y[:, :0]).shape == (3, 0)
+    for other in (y[0], np.float32([[1, 2]]), y[None]):
+        with pytest.raises(volta.errors.ShapeError, match=r"operands must have one shape, or be rank 0 \(of one rank"):
+            lax.add(np.ones((3, 4), np.float32), other)

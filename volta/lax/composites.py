@@ -102,26 +102,26 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
         raise ShapeError(at_user_line(f"broadcast_shapes: {', '.join(map(str, shapes))} do not broadcast")) from None
 
 
-def broadcast_like(operand: ArrayLike, like: ArrayLike) -> Array:
-    """``operand`` broadcast to the shape of ``like``.
+def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
+    """``arr`` broadcast to the shape of ``like_arr``.
 
     >>> lax.broadcast_like(np.float32([1, 2]), np.zeros((3, 2))).shape
     (3, 2)
     """
-    shape, own = get_aval(like).shape, get_aval(operand).shape
+    shape, own = get_aval(like_arr).shape, get_aval(arr).shape
     if len(own) > len(shape) or broadcast_shapes(own, shape) != shape:
         raise ShapeError(at_user_line(f"broadcast_like: shape {own} does not broadcast to {shape}"))
-    return lax.broadcast_in_dim(operand, shape, tuple(range(len(shape) - len(own), len(shape))))
+    return lax.broadcast_in_dim(arr, shape, tuple(range(len(shape) - len(own), len(shape))))
 
 
-def stack(arrays: Sequence[ArrayLike], axis: int = 0) -> Array:
+def stack(operands: Sequence[ArrayLike], axis: int = 0) -> Array:
     """Arrays of one shape along a new axis.
 
     >>> lax.stack([np.float32([1, 2]), np.float32([3, 4])]).shape
     (2, 2)
     """
-    ndim = get_aval(arrays[0]).ndim + 1
-    return lax.concatenate([lax.expand_dims(x, (axis % ndim,)) for x in arrays], axis % ndim)
+    ndim = get_aval(operands[0]).ndim + 1
+    return lax.concatenate([lax.expand_dims(x, (axis % ndim,)) for x in operands], axis % ndim)
 
 
 def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:

@@ -75,16 +75,16 @@ greater = _binary("greater", lax.gt, "``x > y``")
 greater_equal = _binary("greater_equal", lax.ge, "``x >= y``")
 
 
-def fmax(x: ArrayLike, y: ArrayLike) -> Array:
+def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The larger of two elements; a NaN loses to a number."""
-    x, y = operands("fmax", x, y)
-    return lax.select_n(lax.bitwise_or(lax.gt(x, y), lax.ne(y, y)), y, x)
+    x1, x2 = operands("fmax", x1, x2)
+    return lax.select_n(lax.bitwise_or(lax.gt(x1, x2), lax.ne(x2, x2)), x2, x1)
 
 
-def fmin(x: ArrayLike, y: ArrayLike) -> Array:
+def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The smaller of two elements; a NaN loses to a number."""
-    x, y = operands("fmin", x, y)
-    return lax.select_n(lax.bitwise_or(lax.lt(x, y), lax.ne(y, y)), y, x)
+    x1, x2 = operands("fmin", x1, x2)
+    return lax.select_n(lax.bitwise_or(lax.lt(x1, x2), lax.ne(x2, x2)), x2, x1)
 
 
 # -- parts of numbers --------------------------------------------------------------------------------------------------
@@ -167,42 +167,42 @@ def _every(x: Any) -> Array:
     return lax.convert_element_type(reductions.all(x), dtypes.bool_)
 
 
-def isclose(x: ArrayLike, y: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
-    """True where ``abs(x - y) <= atol + rtol * abs(y)``, or where both are the same infinity."""
-    x, y = operands("isclose", x, y)
-    if _is_bool(x):
-        return lax.eq(x, y)
-    x, y = float_operands("isclose", x, y)
-    size = lax.abs(y)
+def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
+    """True where ``abs(a - b) <= atol + rtol * abs(b)``, or where both are the same infinity."""
+    a, b = operands("isclose", a, b)
+    if _is_bool(a):
+        return lax.eq(a, b)
+    a, b = float_operands("isclose", a, b)
+    size = lax.abs(b)
     bound = lax.add(lax.mul(size, scalar_like(size, rtol)), scalar_like(size, atol))
-    near = lax.bitwise_and(lax.le(lax.abs(lax.sub(x, y)), bound), lax.is_finite(y))
-    near = lax.bitwise_or(lax.eq(x, y), near)
-    return lax.bitwise_or(near, lax.bitwise_and(isnan(x), isnan(y))) if equal_nan else near
+    near = lax.bitwise_and(lax.le(lax.abs(lax.sub(a, b)), bound), lax.is_finite(b))
+    near = lax.bitwise_or(lax.eq(a, b), near)
+    return lax.bitwise_or(near, lax.bitwise_and(isnan(a), isnan(b))) if equal_nan else near
 
 
-def allclose(x: ArrayLike, y: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
+def allclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
     """Whether :func:`isclose` holds everywhere: a boolean scalar."""
-    return _every(isclose(x, y, rtol, atol, equal_nan))
+    return _every(isclose(a, b, rtol, atol, equal_nan))
 
 
-def array_equal(x: ArrayLike, y: ArrayLike, equal_nan: bool = False) -> Array:
+def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     """Whether shapes and all elements are equal."""
-    if aval_of("array_equal", x).shape != aval_of("array_equal", y).shape:
+    if aval_of("array_equal", a1).shape != aval_of("array_equal", a2).shape:
         return as_value(np.bool_(False))
-    x, y = operands("array_equal", x, y)
-    same = lax.eq(x, y)
-    if equal_nan and dtypes.is_inexact(aval_of("array_equal", x).dtype):
-        same = lax.bitwise_or(same, lax.bitwise_and(isnan(x), isnan(y)))
+    a1, a2 = operands("array_equal", a1, a2)
+    same = lax.eq(a1, a2)
+    if equal_nan and dtypes.is_inexact(aval_of("array_equal", a1).dtype):
+        same = lax.bitwise_or(same, lax.bitwise_and(isnan(a1), isnan(a2)))
     return _every(same)
 
 
-def array_equiv(x: ArrayLike, y: ArrayLike) -> Array:
+def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
     """Whether the arrays are equal after broadcasting; False where they do not broadcast."""
     try:
-        np.broadcast_shapes(aval_of("array_equiv", x).shape, aval_of("array_equiv", y).shape)
+        np.broadcast_shapes(aval_of("array_equiv", a1).shape, aval_of("array_equiv", a2).shape)
     except ValueError:
         return as_value(np.bool_(False))
-    return _every(equal(x, y))
+    return _every(equal(a1, a2))
 
 
 # -- choice ------------------------------------------------------------------------------------------------------------

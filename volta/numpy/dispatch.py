@@ -15,6 +15,7 @@ import numpy as np
 
 from volta.core.array import Array
 from volta.core.source import at_user_line
+from volta.numpy.creation import asarray
 
 _PEERS = (("numpy", "volta.numpy"), ("scipy.special", "volta.scipy.special"))
 """Where ufuncs come from, and where their counterparts are."""
@@ -23,7 +24,8 @@ _PEERS = (("numpy", "volta.numpy"), ("scipy.special", "volta.scipy.special"))
 def array_ufunc(self: Array, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **settings: Any) -> Any:
     """What ``ufunc(*inputs)`` means where an operand is an Array: Volta's function of the same name.
 
-    ``out`` may be NumPy arrays, as in ``host += x``: they get what Volta has computed.
+    ``out`` may be NumPy arrays, as in ``host += x``: they get what Volta has computed. ``dtype`` is what operands are
+    converted to, and what the result has.
 
     Raises:
         TypeError: the function, its method or a setting has no counterpart. Says how to compute with NumPy.
@@ -37,12 +39,17 @@ def array_ufunc(self: Array, ufunc: np.ufunc, method: str, *inputs: Any, out: An
     if function is None:
         raise _no_counterpart(f"{name} has no counterpart in Volta")
     if method == "__call__":
+        dtype = settings.pop("dtype", None)
+        if dtype is not None:
+            inputs = tuple(asarray(x, dtype) for x in inputs)
         given = [word for word, value in settings.items() if not (word == "where" and value is True)]
         if given:
             words = ", ".join(f"{word}=" for word in given)
-            raise _no_counterpart(f"{name} of a volta.Array takes no {words} (x.astype and volta.numpy.where do)")
+            raise _no_counterpart(f"{name} of a volta.Array takes no {words} (volta.numpy.where does)")
         settings = {}
     result = function(*inputs, **settings)
+    if method == "__call__" and dtype is not None and getattr(result, "dtype", None) != inputs[0].dtype:
+        raise _no_counterpart(f"{name} of a volta.Array gives no {inputs[0].dtype} where dtype= asks for it")
     return result if out is None else _written(name, result, out if isinstance(out, tuple) else (out,))
 
 

@@ -40,7 +40,24 @@ class ufunc(metaclass=_Kind):  # noqa: N801 - NumPy's name
         self.__name__ = getattr(func, "__name__", type(func).__name__)
         self.__doc__ = getattr(func, "__doc__", None)
         self.nin, self.nout, self.nargs, self.identity = nin, nout, nin + nout, identity
-        self._call = vectorize(func)
+        self._func, self._call = func, vectorize(func)
+
+    @classmethod
+    def of_arrays(cls, func: Callable[..., Any], nin: int, identity: Any = None) -> ufunc:
+        """One of a function that takes arrays already."""
+        found = cls(func, nin, 1, identity=identity)
+        found._call = func
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ufunc) and self._key == getattr(other, "_key", None)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[Any, ...]:
+        return self._func, self.nin, self.nout, self.identity
 
     def __repr__(self) -> str:
         return f"<volta.numpy.ufunc {self.__name__!r}>"
@@ -61,23 +78,40 @@ class ufunc(metaclass=_Kind):  # noqa: N801 - NumPy's name
         self._of_two("outer")
         return outer(self)(array(a), array(b))
 
-    def reduce(self, a: ArrayLike, axis: int | None = 0, dtype: Any = None, *, keepdims: bool = False) -> Array:
-        """The function of the elements along ``axis`` (None: all), from the first to the last."""
+    def reduce(
+        self,
+        a: ArrayLike,
+        axis: int | None = 0,
+        dtype: Any = None,
+        *,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = None,
+    ) -> Array:
+        """The function of ``initial`` and the elements along ``axis`` (None: all), from the first to the last.
+
+        Elements where ``where`` is not true are left out, for which there must be an identity or ``initial``.
+        """
         self._of_two("reduce")
+        start = self.identity if initial is None else initial
+        if where is not None and start is None:
+            raise ValueError(at_user_line(f"{self.__name__}.reduce: where= needs initial=, as there is no identity"))
         x = asarray(a, dtype)
         shape = x.shape
+        seen = None if where is None else shaping.broadcast_to(asarray(where, np.bool_), shape)
         if axis is None:
             x, axis, kept = shaping.ravel(x), 0, (1,) * len(shape)
+            seen = None if seen is None else shaping.ravel(seen)
         else:
             axis = canonical_axis(f"{self.__name__}.reduce", axis, x.ndim)
             kept = (*shape[:axis], 1, *shape[axis + 1 :])
         x = shaping.moveaxis(x, axis, 0)
-        if not len(x):
-            if self.identity is None:
-                raise ShapeError(at_user_line(f"{self.__name__}.reduce: of no elements there is no result"))
-            out = full(x.shape[1:], self.identity, x.dtype)
-        else:
+        if not len(x) and start is None:
+            raise ShapeError(at_user_line(f"{self.__name__}.reduce: of no elements there is no result"))
+        if len(x) and initial is None and seen is None:
             out = _folded(self, x)[0]
+        else:
+            out = _folded_from(self, start, x, None if seen is None else shaping.moveaxis(seen, axis, 0))
         return shaping.reshape(out, kept) if keepdims else out
 
     def accumulate(self, a: ArrayLike, axis: int = 0, dtype: Any = None) -> Array:
@@ -124,6 +158,20 @@ def _folded(function: Function, x: Array) -> tuple[Array, Array]:
 
     last, rest = scan(step, x[0], x[1:])
     return last, shaping.concatenate([x[:1], rest])
+
+
+def _folded_from(function: Function, start: Any, x: Array, seen: Array | None) -> Array:
+    """The function of a number and the slices of ``x``, of those that are seen."""
+    probe = full(x.shape[1:], start, x.dtype)
+    dtype = asarray(function(probe, probe)).dtype
+    x, begun = asarray(x, dtype), asarray(full(x.shape[1:], start, x.dtype), dtype)
+
+    def step(carry: Array, one: Any) -> tuple[Array, None]:
+        item, mask = one
+        out = asarray(function(carry, item), dtype)
+        return out if mask is None else where(mask, out, carry), None
+
+    return scan(step, begun, (x, seen), length=len(x))[0]
 
 
 def outer(function: Function) -> Callable[[Array, Array], Any]:

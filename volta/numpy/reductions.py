@@ -216,6 +216,11 @@ def _moment_operand(name: str, x: Array, dtype: Any) -> tuple[Array, np.dtype]:
     return convert(x, dtypes.compute_dtype(out)), out
 
 
+def _spread_dtype(out: np.dtype, asked: Any) -> np.dtype:
+    """The dtype of a variance: real, but where a complex one is asked for."""
+    return dtypes.part_dtype(out) if asked is None else out
+
+
 def _count(name: str, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool, where: Any) -> Any:
     """How many elements each mean is over: an int, or an array when there is a mask."""
     if where is None:
@@ -272,7 +277,7 @@ def var(
     correction: float | None = None,
 ) -> Array:
     """Variance in two passes: the mean, then SUM(d*d) / (n - ddof) of the distances d from it; of complex numbers the
-    squares of their sizes, which are real. NaN where ``ddof`` leaves no element to divide by.
+    squares of their sizes, real unless ``dtype`` is complex. NaN where ``ddof`` leaves no element to divide by.
 
     ``mean`` is the mean where it is known, with the reduced axes as 1; ``correction`` another name of ``ddof``.
 
@@ -289,10 +294,10 @@ def var(
     total = sum(square_of_size(d), axes, keepdims=keepdims, where=where)
     rest = _less(count, ddof, correction)
     if not isinstance(rest, Array):
-        return convert(_divide(total, rest if rest > 0 else math.nan), dtypes.part_dtype(out))
+        return convert(_divide(total, rest if rest > 0 else math.nan), _spread_dtype(out, dtype))
     square = _divide(total, rest)
     square = lax.select_n(lax.gt(rest, rest.dtype.type(0)), scalar_like(square, math.nan), square)
-    return convert(square, dtypes.part_dtype(out))
+    return convert(square, _spread_dtype(out, dtype))
 
 
 def std(
@@ -309,7 +314,7 @@ def std(
     """Standard deviation: the square root of :func:`var`. Of equal elements its gradient is 0."""
     a, out = _moment_operand("std", a, dtype)
     square = var(a, axis, ddof=ddof, keepdims=keepdims, where=where, mean=mean, correction=correction)
-    return convert(root_of_squares(square), dtypes.part_dtype(out))
+    return convert(root_of_squares(square), _spread_dtype(out, dtype))
 
 
 def average(

@@ -89,27 +89,27 @@ def of_parts(function: Callable[[Array], Array], x: ArrayLike) -> Array:
     return lax.complex(function(lax.real(x)), function(lax.imag(x)))
 
 
-def round(x: ArrayLike, decimals: int = 0) -> Array:
+def round(a: ArrayLike, decimals: int = 0) -> Array:
     """Round to ``decimals`` decimal places, halves to even.
 
     >>> volta.numpy.round(volta.numpy.array([0.5, 1.5, 2.5]))
     Array([0., 2., 2.], dtype=float32)
     """
-    dtype = number_of("round", x).dtype
+    dtype = number_of("round", a).dtype
     if dtypes.is_complex(dtype):
-        return of_parts(lambda part: round(part, decimals), x)
+        return of_parts(lambda part: round(part, decimals), a)
     if not dtypes.is_float(dtype):
         if decimals >= 0:
-            return as_value(x)
+            return as_value(a)
         unit = 10**-decimals
-        return convert(lax.round(lax.div(convert(x, dtypes.float64), np.float64(unit))), dtype) * dtype.type(unit)
-    x = as_value(x)
+        return convert(lax.round(lax.div(convert(a, dtypes.float64), np.float64(unit))), dtype) * dtype.type(unit)
+    a = as_value(a)
     if decimals == 0:
-        return lax.round(x)
-    scale = scalar_like(x, 10.0 ** builtins.abs(decimals))
+        return lax.round(a)
+    scale = scalar_like(a, 10.0 ** builtins.abs(decimals))
     if decimals > 0:
-        return lax.div(lax.round(lax.mul(x, scale)), scale)
-    return lax.mul(lax.round(lax.div(x, scale)), scale)
+        return lax.div(lax.round(lax.mul(a, scale)), scale)
+    return lax.mul(lax.round(lax.div(a, scale)), scale)
 
 
 around = round

@@ -14,6 +14,7 @@ from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
 from volta.numpy import binary, powers, stretches
+from volta.numpy.applying import applied
 from volta.numpy.indexing import (
     Cut,
     Plan,
@@ -151,8 +152,11 @@ class IndexUpdateRef:
 
     @boundary
     def apply(self, func: Callable[[Any], Any], *, mode: str | None = None, **hints: Any) -> Array:
-        """A copy with ``func`` applied there (once, also where an index occurs twice)."""
-        return self.set(func(self.get(mode=mode)), mode=mode)
+        """A copy with ``func`` applied there: as often as an index occurs, to what it gave before.
+
+        Under ``jit`` with indices that are not known it has a loop of unknown length, and no reverse derivative.
+        """
+        return applied(self.array, self.index, func, mode)
 
 
 def _mode(name: str, mode: str | None, known: dict[str, str]) -> str | None:

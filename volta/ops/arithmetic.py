@@ -182,8 +182,8 @@ elementwise(
 )
 
 
-def nextafter(x: Any, y: Any) -> Any:
-    """Elementwise next float of the operands' dtype after ``x`` in the direction of ``y``; ``y`` where they are equal.
+def nextafter(x1: Any, x2: Any) -> Any:
+    """Elementwise next float of the operands' dtype after ``x1`` towards ``x2``; ``x2`` where they are equal.
 
     Operands have one shape, or rank 0, and one float dtype.
 
@@ -193,8 +193,10 @@ def nextafter(x: Any, y: Any) -> Any:
     >>> lax.nextafter(np.float16(1), np.float16(2))
     Array(1.001, dtype=float16)
     """
-    x, y = base.operands("nextafter", x, y)
-    return bind(REGISTRY["nextafter"], x, y, dtype=base.dtype_of(x))  # an element does not show that it is a half float
+    x1, x2 = base.aligned(base.operands("nextafter", x1, x2))
+    return bind(
+        REGISTRY["nextafter"], x1, x2, dtype=base.dtype_of(x1)
+    )  # an element does not show that it is a half float
 
 
 # -- comparisons -------------------------------------------------------------------------------------------------------

@@ -99,6 +99,24 @@ def operands(name: str, *args: Any) -> tuple[Any, ...]:
     return tuple(_number_like(a, partner, name) if i in numbers else a for i, a in enumerate(args))
 
 
+def aligned(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Operands of one rank with their sizes of 1 repeated, as the others' sizes are; any others themselves."""
+    shapes = [getattr(a, "shape", ()) for a in args]
+    first = shapes[0]
+    if all(s == first or not s for s in shapes):
+        return args
+    full = [s for s in shapes if s]
+    if len(set(map(len, full))) > 1:
+        return args
+    together = tuple(max(sizes) if 0 not in sizes else 0 for sizes in zip(*full, strict=True))
+    if any(n not in (1, t) for s in full for n, t in zip(s, together, strict=True)):
+        return args
+    return tuple(
+        broadcast_to(a, together, range(len(s))) if s and s != together else a
+        for a, s in zip(args, shapes, strict=True)
+    )
+
+
 def _number_like(x: Any, aval: ShapedArray, name: str) -> Any:
     if not isinstance(x, Array):
         return scalar_like(x, aval, name)

@@ -145,11 +145,11 @@ dynamic_slice_p = register(
 )
 
 
-def dynamic_slice(x: Any, start_indices: Any, slice_sizes: Any) -> Array:
-    """The box of ``x`` of sizes ``slice_sizes`` that begins at ``start_indices``.
+def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Any) -> Array:
+    """The box of ``operand`` of sizes ``slice_sizes`` that begins at ``start_indices``.
 
     Args:
-        x: any array.
+        operand: any array.
         start_indices: one rank-0 integer an axis; below 0 it counts from the end. Moved inside where the box would
             leave the array.
         slice_sizes: static sizes.
@@ -160,28 +160,28 @@ def dynamic_slice(x: Any, start_indices: Any, slice_sizes: Any) -> Array:
     Array([1, 2], dtype=int64)
     """
     sizes = canonical_ints("dynamic_slice", "slice_sizes", slice_sizes)
-    return bind(dynamic_slice_p, x, *_starts(start_indices, shape_of(x)), slice_sizes=sizes)
+    return bind(dynamic_slice_p, operand, *_starts(start_indices, shape_of(operand)), slice_sizes=sizes)
 
 
-def dynamic_slice_in_dim(x: Any, start_index: Any, slice_size: int, axis: int = 0) -> Array:
+def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0) -> Array:
     """:func:`dynamic_slice` along one axis, whole in the others.
 
     >>> lax.dynamic_slice_in_dim(np.arange(5), np.int32(1), 2)
     Array([1, 2], dtype=int64)
     """
-    shape = shape_of(x)
+    shape = shape_of(operand)
     axis = canonical_axis("dynamic_slice_in_dim", axis, len(shape))
     starts = [start_index if d == axis else 0 for d in range(len(shape))]
-    return dynamic_slice(x, starts, [slice_size if d == axis else n for d, n in enumerate(shape)])
+    return dynamic_slice(operand, starts, [slice_size if d == axis else n for d, n in enumerate(shape)])
 
 
-def dynamic_index_in_dim(x: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Array:
-    """``x`` at one position of an axis, known at run time; the axis stays with size 1 where ``keepdims``.
+def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Array:
+    """``operand`` at one position of an axis, known at run time; the axis stays with size 1 where ``keepdims``.
 
     >>> lax.dynamic_index_in_dim(np.arange(5), np.int32(1), keepdims=False)
     Array(1, dtype=int64)
     """
-    out = dynamic_slice_in_dim(x, index, 1, axis)
+    out = dynamic_slice_in_dim(operand, index, 1, axis)
     return out if keepdims else squeeze(out, (axis,))
 
 
@@ -246,38 +246,38 @@ dynamic_update_slice_p = register(
 )
 
 
-def dynamic_update_slice(x: Any, update: Any, start_indices: Any) -> Array:
-    """``x`` with the box that begins at ``start_indices`` replaced by ``update`` (of ``x``'s rank and dtype).
+def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array:
+    """``operand`` with the box that begins at ``start_indices`` replaced by ``update`` (of its rank and dtype).
 
     Starts are counted and moved inside as :func:`dynamic_slice` does.
 
     >>> lax.dynamic_update_slice(np.zeros(4), np.ones(2), (np.int32(1),))
     Array([0., 1., 1., 0.], dtype=float64)
     """
-    starts = _starts(start_indices, shape_of(x))
-    return bind(dynamic_update_slice_p, *base.operands("dynamic_update_slice", x, update), *starts)
+    starts = _starts(start_indices, shape_of(operand))
+    return bind(dynamic_update_slice_p, *base.operands("dynamic_update_slice", operand, update), *starts)
 
 
-def dynamic_update_slice_in_dim(x: Any, update: Any, start_index: Any, axis: int) -> Array:
+def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axis: int) -> Array:
     """:func:`dynamic_update_slice` along one axis, from 0 in the others.
 
     >>> lax.dynamic_update_slice_in_dim(np.zeros(4), np.ones(2), 2, 0)
     Array([0., 0., 1., 1.], dtype=float64)
     """
-    ndim = get_aval(x).ndim
+    ndim = get_aval(operand).ndim
     axis = canonical_axis("dynamic_update_slice_in_dim", axis, ndim)
-    return dynamic_update_slice(x, update, [start_index if d == axis else 0 for d in range(ndim)])
+    return dynamic_update_slice(operand, update, [start_index if d == axis else 0 for d in range(ndim)])
 
 
-def dynamic_update_index_in_dim(x: Any, update: Any, index: Any, axis: int) -> Array:
-    """``x`` with one position of an axis replaced; ``update`` may lack that axis.
+def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int) -> Array:
+    """``operand`` with one position of an axis replaced; ``update`` may lack that axis.
 
     >>> lax.dynamic_update_index_in_dim(np.zeros(3), np.float64(1), 2, 0)
     Array([0., 0., 1.], dtype=float64)
     """
-    x, update = base.operands("dynamic_update_index_in_dim", x, update)
-    axis = canonical_axis("dynamic_update_index_in_dim", axis, get_aval(x).ndim)
-    if len(shape_of(update)) < len(shape_of(x)):
+    operand, update = base.operands("dynamic_update_index_in_dim", operand, update)
+    axis = canonical_axis("dynamic_update_index_in_dim", axis, get_aval(operand).ndim)
+    if len(shape_of(update)) < len(shape_of(operand)):
         shape = shape_of(update)
         update = base.reshape_to(update, (*shape[:axis], 1, *shape[axis:]))
-    return dynamic_update_slice_in_dim(x, update, index, axis)
+    return dynamic_update_slice_in_dim(operand, update, index, axis)

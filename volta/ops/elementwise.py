@@ -63,8 +63,8 @@ def common_shape(name: str, avals: Sequence[ShapedArray]) -> tuple[int, ...]:
                 raise shape_error(
                     name,
                     avals,
-                    "operands must have one shape, or be rank 0. volta.numpy broadcasts; volta.lax does not: "
-                    "use broadcast_in_dim or reshape.",
+                    "operands must have one shape, or be rank 0 (of one rank, sizes of 1 are repeated). volta.numpy "
+                    "broadcasts; volta.lax does not: use broadcast_in_dim or reshape.",
                 )
             shape = aval.shape
     return shape
@@ -238,10 +238,10 @@ def _function(primitive: Primitive, arity: int) -> Function:
         return bind(primitive, x)
 
     def binary(x: Any, y: Any) -> Any:
-        return bind(primitive, *base.operands(name, x, y))
+        return bind(primitive, *base.aligned(base.operands(name, x, y)))
 
     def ternary(x: Any, y: Any, z: Any) -> Any:
-        return bind(primitive, *base.operands(name, x, y, z))
+        return bind(primitive, *base.aligned(base.operands(name, x, y, z)))
 
     function: Function = (unary, binary, ternary)[arity - 1]
     function.__name__ = function.__qualname__ = primitive.public

@@ -76,10 +76,10 @@ reshape_p = movement(
 )
 
 
-def reshape(x: Any, new_sizes: Any, dimensions: Sequence[int] | None = None) -> Array:
-    """``x``'s elements, in row-major order, in the shape ``new_sizes`` (all sizes given).
+def reshape(operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = None) -> Array:
+    """``operand``'s elements, in row-major order, in the shape ``new_sizes`` (all sizes given).
 
-    With ``dimensions`` the order is that of ``x`` with its axes permuted so.
+    With ``dimensions`` the order is that of ``operand`` with its axes permuted so.
 
     Raises:
         ShapeError: where the number of elements differs.
@@ -89,8 +89,8 @@ def reshape(x: Any, new_sizes: Any, dimensions: Sequence[int] | None = None) -> 
            [2, 3]], dtype=int64)
     """
     if dimensions is not None:
-        x = transpose(x, dimensions)
-    return base.reshape_to(x, canonical_ints("reshape", "new_sizes", new_sizes))
+        operand = transpose(operand, dimensions)
+    return base.reshape_to(operand, canonical_ints("reshape", "new_sizes", new_sizes))
 
 
 # -- transpose ---------------------------------------------------------------------------------------------------------
@@ -119,14 +119,14 @@ transpose_p = movement(
 )
 
 
-def transpose(x: Any, permutation: Any) -> Array:
-    """``x`` with its axes in the order ``permutation``.
+def transpose(operand: Any, permutation: Any) -> Array:
+    """``operand`` with its axes in the order ``permutation``.
 
     >>> lax.transpose(np.ones((2, 3)), (1, 0)).shape
     (3, 2)
     """
     order = canonical_ints("transpose", "permutation", permutation)
-    return bind(transpose_p, x, permutation=order) if order != tuple(_range(len(shape_of(x)))) else x
+    return bind(transpose_p, operand, permutation=order) if order != tuple(_range(len(shape_of(operand)))) else operand
 
 
 # -- broadcast ---------------------------------------------------------------------------------------------------------
@@ -226,8 +226,8 @@ def _slice_batch(x: Any, dim: int, size: int, *, start_indices: Any, limit_indic
 slice_p = movement("slice", "A strided box of the operand.", _slice_shape, _slice_transpose, _slice_batch)
 
 
-def slice(x: Any, start_indices: Any, limit_indices: Any, strides: Any = None) -> Array:
-    """The box of ``x`` from ``start_indices`` to ``limit_indices`` (not included), every ``strides``-th element.
+def slice(operand: Any, start_indices: Any, limit_indices: Any, strides: Any = None) -> Array:
+    """The box of ``operand`` from ``start_indices`` to ``limit_indices`` (not included), every ``strides``-th element.
 
     Raises:
         ShapeError: where the box leaves the array.
@@ -240,9 +240,9 @@ def slice(x: Any, start_indices: Any, limit_indices: Any, strides: Any = None) -
     steps = None if strides is None else canonical_ints("slice", "strides", strides)
     if steps is not None and all(s == 1 for s in steps):
         steps = None
-    if steps is None and not any(start) and limit == shape_of(x):
-        return x
-    return bind(slice_p, x, start_indices=start, limit_indices=limit, strides=steps)
+    if steps is None and not any(start) and limit == shape_of(operand):
+        return operand
+    return bind(slice_p, operand, start_indices=start, limit_indices=limit, strides=steps)
 
 
 # -- reverse -----------------------------------------------------------------------------------------------------------
@@ -262,14 +262,14 @@ rev_p: Primitive = movement(
 )
 
 
-def rev(x: Any, dimensions: Any) -> Array:
-    """``x`` reversed along the axes ``dimensions``.
+def rev(operand: Any, dimensions: Any) -> Array:
+    """``operand`` reversed along the axes ``dimensions``.
 
     >>> lax.rev(np.arange(3), (0,))
     Array([2, 1, 0], dtype=int64)
     """
-    axes = canonical_axes("rev", dimensions, len(shape_of(x)))
-    return bind(rev_p, x, dimensions=axes) if axes else x
+    axes = canonical_axes("rev", dimensions, len(shape_of(operand)))
+    return bind(rev_p, operand, dimensions=axes) if axes else operand
 
 
 # -- pad ---------------------------------------------------------------------------------------------------------------
@@ -334,18 +334,18 @@ pad_p = register(
 )
 
 
-def pad(x: Any, padding_value: Any, padding_config: Any) -> Array:
-    """``x`` with ``padding_value`` around and between its elements.
+def pad(operand: Any, padding_value: Any, padding_config: Any) -> Array:
+    """``operand`` with ``padding_value`` around and between its elements.
 
     Args:
-        x: any array.
-        padding_value: rank 0, of ``x``'s dtype.
+        operand: any array.
+        padding_value: rank 0, of ``operand``'s dtype.
         padding_config: ``(low, high, interior)`` an axis; ``low`` and ``high`` may be negative.
 
     >>> lax.pad(np.arange(1, 4), 0, [(1, -1, 1)])
     Array([0, 1, 0, 2, 0], dtype=int64)
     """
     config = tuple(canonical_ints("pad", "padding_config", tuple(c)) for c in padding_config)
-    if not any(any(c) for c in config) and len(config) == len(shape_of(x)):
-        return x
-    return bind(pad_p, *base.operands("pad", x, padding_value), padding_config=config)
+    if not any(any(c) for c in config) and len(config) == len(shape_of(operand)):
+        return operand
+    return bind(pad_p, *base.operands("pad", operand, padding_value), padding_config=config)

@@ -51,8 +51,8 @@ def reduction(
 
     primitive = register(Primitive(name, Family.REDUCTION, abstract, jvp, batch, transpose, reduction=meaning, doc=doc))
 
-    def function(x: Any, axes: Any) -> Any:
-        return bind(primitive, x, axes=canonical_axes(name, axes, len(shape_of(x))))
+    def function(operand: Any, axes: Any) -> Any:
+        return bind(primitive, operand, axes=canonical_axes(name, axes, len(shape_of(operand))))
 
     function.__name__ = function.__qualname__ = name
     example = f">>> lax.{name}(np.ones((2, 3), np.int32), (1,)).shape\n(2,)"
@@ -191,9 +191,9 @@ def _arg_reduction(name: str, doc: str) -> Callable[..., Array]:
         )
     )
 
-    def function(x: Any, axis: int, index_dtype: Any = np.int32) -> Any:
-        axis = canonical_axis(name, axis, len(shape_of(x)))
-        return bind(REGISTRY[name], x, axis=axis, index_dtype=dtypes.canonicalize(index_dtype))
+    def function(operand: Any, axis: int, index_dtype: Any = np.int32) -> Any:
+        axis = canonical_axis(name, axis, len(shape_of(operand)))
+        return bind(REGISTRY[name], operand, axis=axis, index_dtype=dtypes.canonicalize(index_dtype))
 
     function.__name__ = function.__qualname__ = name
     example = f">>> lax.{name}(np.zeros((2, 3)), 1)\nArray([0, 0], dtype=int32)"

@@ -141,9 +141,9 @@ convert_element_type_p = register(
 )
 
 
-def convert_element_type(x: Any, new_dtype: Any, weak_type: bool = False) -> Array:
-    """``x`` in another dtype: floats round to nearest even, float to integer saturates and takes NaN to 0. Of a complex
-    number that becomes a real one the real part is left; as a bool it says whether the number is not 0.
+def convert_element_type(operand: Any, new_dtype: Any, weak_type: bool = False) -> Array:
+    """``operand`` in another dtype: floats round to nearest even, float to integer saturates and takes NaN to 0. Of a
+    complex number that becomes a real one the real part is left; as a bool it says whether the number is not 0.
 
     Raises:
         DTypeError: where ``new_dtype`` is not a dtype that Volta computes with.
@@ -151,11 +151,11 @@ def convert_element_type(x: Any, new_dtype: Any, weak_type: bool = False) -> Arr
     >>> lax.convert_element_type(np.float32([1.9, -1e20, np.nan]), np.int32)
     Array([          1, -2147483648,           0], dtype=int32)
     """
-    dtype, aval = dtypes.canonicalize(new_dtype), get_aval(x)
+    dtype, aval = dtypes.canonicalize(new_dtype), get_aval(operand)
     if aval.dtype == dtype and aval.weak_type == weak_type:
-        return x
-    check_held(x, dtype)
-    return bind(convert_element_type_p, x, new_dtype=dtype, weak_type=weak_type)
+        return operand
+    check_held(operand, dtype)
+    return bind(convert_element_type_p, operand, new_dtype=dtype, weak_type=weak_type)
 
 
 def _bitcast_abstract(x: ShapedArray, *, new_dtype: np.dtype, old_dtype: np.dtype) -> ShapedArray:
@@ -195,8 +195,8 @@ bitcast_convert_type_p = register(
 )
 
 
-def bitcast_convert_type(x: Any, new_dtype: Any) -> Array:
-    """The bits of ``x`` read as another dtype of the same item size.
+def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
+    """The bits of ``operand`` read as another dtype of the same item size.
 
     Every NaN is read as the one NaN: positive, quiet, without payload (0x7fc00000 for float32).
 
@@ -206,4 +206,6 @@ def bitcast_convert_type(x: Any, new_dtype: Any) -> Array:
     >>> lax.bitcast_convert_type(np.float32(1), np.int32)
     Array(1065353216, dtype=int32)
     """
-    return bind(bitcast_convert_type_p, x, new_dtype=dtypes.canonicalize(new_dtype), old_dtype=get_aval(x).dtype)
+    return bind(
+        bitcast_convert_type_p, operand, new_dtype=dtypes.canonicalize(new_dtype), old_dtype=get_aval(operand).dtype
+    )

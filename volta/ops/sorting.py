@@ -137,8 +137,8 @@ def scan_primitive(name: str, doc: str, jvp: Rule, transpose: Rule | None = None
 
     primitive = register(Primitive(name, Family.SORTING, abstract, jvp, batch, transpose, doc=doc))
 
-    def function(x: Any, axis: int = 0, reverse: bool = False) -> Any:
-        return bind(primitive, x, axis=canonical_axis(name, axis, len(shape_of(x))), reverse=bool(reverse))
+    def function(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+        return bind(primitive, operand, axis=canonical_axis(name, axis, len(shape_of(operand))), reverse=bool(reverse))
 
     function.__name__ = function.__qualname__ = name
     example = f">>> lax.{name}(np.ones((2, 3), np.int32), 1).shape\n(2, 3)"

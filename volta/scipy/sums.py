@@ -265,7 +265,8 @@ def _hyp2f1(a: Array, b: Array, c: Array, x: Array) -> Array:
     signs = [gamma_sign(v) for v in (c, excess, lax.sub(c, a), lax.sub(c, b))]
     at_one = lax.mul(at_one, lax.mul(lax.mul(signs[0], signs[1]), lax.mul(signs[2], signs[3])))
     at_one = lax.select(lax.gt(excess, 0.0), at_one, math.inf)
-    return lax.select(known, out, lax.select(lax.eq(x, 1.0), at_one, math.nan))
+    beyond = lax.select(lax.eq(x, 1.0), at_one, math.nan)
+    return lax.select(lax.eq(x, 0.0), 1.0, lax.select(known, out, beyond))
 
 
 def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:

@@ -287,8 +287,29 @@ LAX: dict[str, Any] = {
     "scan": scan,
     "zeta": _SPECIAL.zeta,
 }
+
+
+def _segmented(function: Callable[..., Array]) -> Callable[..., Array]:
+    """A reduction of segments with JAX's keywords. Its hints, and in how many buckets XLA adds, change nothing here.
+
+    Raises:
+        ArgumentError: numbers out of bounds are to be clamped; they are left out.
+    """
+
+    @functools.wraps(function)
+    def reduced(
+        data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
+        unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
+    ) -> Array:  # fmt: skip
+        if mode not in (None, "drop", "fill", "promise_in_bounds"):
+            raise ArgumentError(at_user_line(f"{function.__name__}: numbers out of bounds are left out, not {mode!r}"))
+        return function(data, segment_ids, num_segments)
+
+    return reduced
+
+
 OPS: dict[str, Any] = {
-    name: getattr(volta.nn, name) for name in ("segment_max", "segment_min", "segment_prod", "segment_sum")
+    name: _segmented(getattr(volta.nn, name)) for name in ("segment_max", "segment_min", "segment_prod", "segment_sum")
 }
 
 JAX: dict[str, Any] = {
@@ -301,6 +322,7 @@ JAX: dict[str, Any] = {
     "config": config,
     "enable_x64": switch("jax_enable_x64"),
     "default_backend": default_backend,
+    "default_prng_impl": switch("jax_default_prng_impl"),
     "ensure_compile_time_eval": ensure_compile_time_eval,
     "named_call": named_call,
     "numpy_dtype_promotion": switch("jax_numpy_dtype_promotion"),
