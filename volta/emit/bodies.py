@@ -145,10 +145,13 @@ class BodyEmitter(LoopBody):
         value = b.splat(Builder(self.b, 1).value(start, "int64"))
         if index is not None and x.pattern[0] != "0":
             stride = place.strides[self.vector_axis]
-            first = self.b.add(start, self.b.mul(index, stride))
-            value = b.splat(Builder(self.b, 1).value(first, "int64"))
+            one = Builder(self.b, 1)
+            first, step = (one.value(k, "int64") for k in (self.b.add(start, self.b.mul(index, stride)), stride))
+            if b.lanes > 1 and x.dtype.name == "int32":  # sums wrap around alike, and vectors hold twice as many
+                first, step = (one.cast(k, "int32") for k in (first, step))
+            value = b.splat(first)
             if b.lanes > 1:
-                value = value + b.iota("int64") * b.splat(Builder(self.b, 1).value(stride, "int64"))
+                value = value + b.iota(first.dtype) * b.splat(step)
         return b.cast(value, x.dtype.name)
 
     def _clamped(self, values: dict[int, Value], x: Load | Store, place: AccessArgs, b: Builder) -> tuple[Value, Value]:

@@ -16,7 +16,7 @@ from volta.numba_cpu.loop_schedule import VectorLoop, columns_of
 from volta.xla_like.kernels import Compute, Reduce
 from volta.xla_like.phases import needed
 
-LIGHT = 4
+LIGHT = 6
 """Bodies of at most this many operations keep all 64 lanes of a sum in registers."""
 
 

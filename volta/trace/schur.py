@@ -61,9 +61,10 @@ def hessenberg_of(a: Any) -> list[Any]:
         row, column = broadcast(vector, a, 0, 1), broadcast(conjugated(vector), a, 0, 2)
         share = lax.mul(lax.reduce_sum(lax.mul(a, conjugated(row)), (1,)), broadcast(conjugated(factor), vector, 0))
         a = lax.sub(a, lax.mul(row, broadcast(share, a, 0, 2)))
-        number, here = iota(a, 1), broadcast(at, a)
-        below = where(lax.gt(number, here), 0, where(lax.eq(number, here), broadcast(last, a, 0), a))
-        a = where(lax.eq(iota(a, 2), broadcast(k, a)), below, a)
+        number, here = iota(vector, 1), broadcast(at, vector)
+        below = where(lax.eq(number, here), broadcast(last, vector, 0), 0)
+        known = where(lax.ge(number, here), broadcast(k, number), -1)  # the column in which a row has it, if any
+        a = where(lax.eq(iota(a, 2), broadcast(known, a, 0, 1)), broadcast(below, a, 0, 1), a)
         along = broadcast(vector, a, 0, 2)
         for x in (a, q):
             share = lax.mul(lax.reduce_sum(lax.mul(x, along), (2,)), broadcast(factor, vector, 0))
