@@ -76,7 +76,7 @@ BODIES = {
     "a row a block": (recurrent, network(9, 128), 9),
     "an uneven block": (recurrent, network(7, 40), 2),
     "more rows than multiprocessors": (recurrent, network(300, 8, 2), 19),
-    "chains of no whole line": (recurrent, network(5, 33), 2),
+    "chains of no whole line": (recurrent, network(5, 33), 1),
     "backwards, two at a time": (
         lambda h, xs: lax.scan(lambda h, x: (h * 0.5 + x, (h, x)), h, xs, reverse=True, unroll=2),
         (normal(300, 7), normal(6, 300, 7)), 17,
@@ -88,7 +88,29 @@ BODIES = {
     "rows meet in a step's middle": (
         scanned(lambda h, _: (vnp.tanh(vnp.roll(h * 2, 1, axis=0)) + h, None)), (normal(32, 8),), 1,
     ),
-    "transposed": (scanned(lambda h, w: (h @ w.T, h)), (normal(8, 24), normal(4, 24, 24)), 1),
+    "transposed": (scanned(lambda h, w: (h @ w.T, h)), (normal(8, 24), normal(4, 24, 24)), 2),
+    "slices that all rows read": (scanned(lambda h, w: (h @ w, h)), (normal(60, 24), normal(4, 24, 24)), 10),
+    "sums": (scanned(lambda h, _: (h / (1 + vnp.abs(h).sum()), h.max())), (normal(50),), 1),
+    "rows that are reduced": (
+        scanned(lambda h, _: ((h - h.mean(-1, keepdims=True)) / vnp.sqrt(1 + h.var(-1, keepdims=True)), h.argmax(-1))),
+        (normal(70, 100),), 18,
+    ),
+    "columns": (scanned(lambda h, x: (h * 0.5 + x.sum(0), x - h)), (normal(33), normal(4, 65, 33)), 17),
+    "long rows": (scanned(lambda h, _: (h / h.sum(-1, keepdims=True), vnp.cos(h).sum(-1))), (normal(3, 1000),), 1),
+    "several chunks": (
+        lambda h, w, u: lax.fori_loop(0, 3, lambda i, h: vnp.tanh(h @ w) @ u, h),
+        (normal(2, 8), normal(8, 600), normal(600, 8, seed=1)), 2,
+    ),
+    "highest": (
+        scanned(lambda h, w: (vnp.matmul(h, w, precision="highest"), None)), (normal(4, 8), normal(3, 8, 8)), 1,
+    ),
+    "halves in a product": (
+        scanned(lambda h, w: (h @ w, h)), (normal(4, 40).astype(np.float16), normal(3, 40, 40).astype(np.float16)), 1,
+    ),
+    "until they are near": (
+        lambda x: lax.while_loop(lambda x: vnp.abs(x * x - 2).max() > 1e-3, lambda x: x - (x * x - 2) / (2 * x), x),
+        (np.abs(normal(300)) + 1,), 1,
+    ),
     "a batch of products": (
         volta.vmap(lambda h, w: lax.fori_loop(0, 4, lambda i, h: w @ h, h)), (normal(20, 12), normal(20, 12, 12)), 2,
     ),
@@ -125,16 +147,13 @@ def test_a_small_body_is_one_kernel_with_the_cpus_bits(name):
 def test_the_gradient_of_a_network():
     f = volta.grad(lambda *args: (recurrent(*args)[1] ** 2).sum(), (0, 1, 2))
     args = network(6, 32)
-    assert len(small(f, *args)) == 1  # backwards, rows meet in the gradients of the weights
+    assert len(small(f, *args)) == 2
     check_on_host(f, *args, kernels=KERNELS)
 
 
 OTHERS = {
-    "a sum": (scanned(lambda h, _: (h / (1 + vnp.abs(h).sum()), None)), (normal(50),)),
-    "long chains": (scanned(lambda h, w: (h @ w, None)), (normal(2, 257), normal(3, 257, 257))),
-    "highest": (
-        scanned(lambda h, w: (vnp.matmul(h, w, precision="highest"), None)), (normal(4, 8), normal(3, 8, 8)),
-    ),
+    "long sums": (scanned(lambda h, _: (h / (1 + vnp.abs(h).sum()), None)), (normal(5000),)),
+    "sorted": (scanned(lambda h, _: (vnp.sort(h) * 0.5, None)), (normal(50),)),
     "large products": (recurrent, network(256, 256, 1)),
     "rows that meet, too many": (scanned(lambda h, _: (vnp.sin(h[::-1]), None)), (normal(4096, 64),)),
     "a loop inside": (
@@ -173,12 +192,8 @@ def test_a_gpu_with_too_little_shared_memory_takes_launches(monkeypatch):
 
 
 def test_a_barrier_that_is_left_out_is_a_race(monkeypatch):
-    import attrs
-
     whole = small_loops._Maker._step
-    monkeypatch.setattr(
-        small_loops._Maker, "_step", lambda self, work, meets: attrs.evolve(whole(self, work, False), meets=False)
-    )
+    monkeypatch.setattr(small_loops._Maker, "_step", lambda self, work, rows, meets: whole(self, work, rows, False))
     f, args, _ = BODIES["recurrent"]
     with pytest.raises(AssertionError, match="race|NaN|bits"):
         check_on_host(f, *args, orders=ORDERS)

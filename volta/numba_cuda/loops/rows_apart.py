@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from math import prod
+from typing import Any
 
 import attrs
 
-from volta.xla_like.dot import CHUNK, Dot, item_size
-from volta.xla_like.kernels import GivenValue, IndexValue, KernelCall, Load, LoopKernel
+from volta.xla_like.dot import BLOCK, Dot, item_size
+from volta.xla_like.kernels import GivenValue, IndexValue, KernelCall, Load, LoopKernel, Store
 from volta.xla_like.views import Ints
+
+LONGEST = 1024
+"""Elements that are reduced to one at most."""
 
 
 @attrs.frozen
@@ -53,6 +57,11 @@ class Work:
         return tuple(dict.fromkeys(x.buffer for x in self.written))
 
     @property
+    def reduces(self) -> bool:
+        """Whether each element is reduced from a row."""
+        return isinstance(self.call.kernel, LoopKernel) and self.call.kernel.mode == "row"
+
+    @property
     def outermost(self) -> int:
         """The first dimension that has more than one element."""
         return next((d for d, n in enumerate(self.sizes) if n > 1), 0)
@@ -63,13 +72,14 @@ class Work:
 
 
 def work_of(call: KernelCall, key: Callable[[int], int]) -> Work | None:
-    """A call as a step; None unless it is an elementwise loop, or a product of one chain for each element.
+    """A call as a step; None unless it is a loop, elementwise or with short reductions, or a product of few chunks.
 
     ``key`` says which buffer stands for one.
     """
     kernel, found = call.kernel, None
-    if isinstance(kernel, LoopKernel) and kernel.mode == "map":
-        found = Work(call, call.sizes, *_of_loop(call, kernel, key))
+    if isinstance(kernel, LoopKernel) and _is_short(call, kernel):
+        call = by_rows(call, kernel)
+        found = Work(call, call.sizes[: kernel.rank], *_of_loop(call, kernel, key))
     elif isinstance(kernel, Dot) and _is_plain(kernel):
         found = Work(call, (*kernel.batch, kernel.m, kernel.n), *_of_dot(call, kernel, key))
     if found is None or not found.elements or any(not _alike(found, x) for x in found.written):
@@ -77,10 +87,28 @@ def work_of(call: KernelCall, key: Callable[[int], int]) -> Work | None:
     return found
 
 
+def _is_short(call: KernelCall, kernel: LoopKernel) -> bool:
+    return kernel.mode == "map" or (not kernel.by_blocks and 0 < call.sizes[-1] <= LONGEST)
+
+
 def _is_plain(dot: Dot) -> bool:
-    spec = dot.spec
-    same = spec.lhs == spec.rhs == spec.out == spec.accumulator
-    return same and spec.precision == "default" and 0 < dot.k <= CHUNK
+    return dot.name == "dot" and dot.spec.blocks is None and 0 < dot.k <= BLOCK
+
+
+def by_rows(call: KernelCall, kernel: LoopKernel) -> KernelCall:
+    """A kernel that reduces columns as one that reduces rows, of which neighbours lie apart: the order of a reduction
+    is the same."""
+    if kernel.mode != "col":
+        return call
+
+    def turned(x: Any) -> Any:
+        return attrs.evolve(x, pattern="?" if x.pattern[-1] == "1" else x.pattern[-1])
+
+    body = tuple(
+        turned(x) if isinstance(x, (Load, IndexValue)) and not isinstance(x, GivenValue) else x for x in kernel.body
+    )
+    stores = tuple(turned(s) for s in kernel.stores)
+    return attrs.evolve(call, kernel=attrs.evolve(kernel, mode="row", body=body, stores=stores))
 
 
 def _alike(work: Work, x: Touch) -> bool:
@@ -96,10 +124,13 @@ def _of_loop(
     loads = [x for x in kernel.body if isinstance(x, (Load, IndexValue))]
     found: tuple[list[Touch], list[Touch]] = [], []
     for i, (x, a) in enumerate(zip((*loads, *kernel.stores), call.accesses, strict=True)):
-        if isinstance(x, (IndexValue, GivenValue)) or a.buffer is None:
+        if isinstance(x, IndexValue) or a.buffer is None:
             continue
         terms = tuple(stride for stride, top in a.terms if top)
-        found[i >= len(loads)].append(Touch(key(a.buffer), x.dtype.itemsize, a.offset, a.strides, (), terms))
+        once = kernel.mode == "map" or (isinstance(x, Store) and x.level == "row") or not a.strides[kernel.rank]
+        along = () if once else ((a.strides[kernel.rank], call.sizes[kernel.rank]),)
+        strides = a.strides[: kernel.rank]
+        found[i >= len(loads)].append(Touch(key(a.buffer), x.dtype.itemsize, a.offset, strides, along, terms))
     return tuple(found[0]), tuple(found[1])
 
 
@@ -107,38 +138,62 @@ def _of_dot(call: KernelCall, dot: Dot, key: Callable[[int], int]) -> tuple[tupl
     lhs, rhs, out = call.accesses
     assert lhs.buffer is not None and rhs.buffer is not None and out.buffer is not None
     (lb0, lb1, lm, lk), (rb0, rb1, rk, rn) = lhs.strides, rhs.strides
-    size = item_size(dot.spec.out)
+    sizes = [item_size(x) for x in (dot.spec.lhs, dot.spec.rhs, dot.spec.out)]
     return (
-        Touch(key(lhs.buffer), size, lhs.offset, (lb0, lb1, lm, 0), ((lk, dot.k),), ()),
-        Touch(key(rhs.buffer), size, rhs.offset, (rb0, rb1, 0, rn), ((rk, dot.k),), ()),
-    ), (Touch(key(out.buffer), size, out.offset, out.strides, (), ()),)
+        Touch(key(lhs.buffer), sizes[0], lhs.offset, (lb0, lb1, lm, 0), ((lk, dot.k),), ()),
+        Touch(key(rhs.buffer), sizes[1], rhs.offset, (rb0, rb1, 0, rn), ((rk, dot.k),), ()),
+    ), (Touch(key(out.buffer), sizes[2], out.offset, out.strides, (), ()),)
 
 
-def rows_of(works: Sequence[Work], written: AbstractSet[int]) -> int:
-    """The most rows that are apart; 1 where none are."""
+@attrs.frozen
+class Apart:
+    """So many rows that are apart, the steps (by number) that are ``split`` into them, and the bytes from one to the
+    next of what these write. What others write has no rows."""
+
+    rows: int
+    split: frozenset[int]
+    nbytes: dict[int, int]
+
+
+def ways_apart(works: Sequence[Work]) -> Iterator[Apart]:
+    """All numbers of rows that steps can be split into; the last is 1, which splits nothing."""
     counts = {w.sizes[w.outermost] for w in works if w.sizes}
-    return next(n for n in sorted({1, *counts}, reverse=True) if bytes_a_row(works, written, n) is not None)
+    for rows in sorted(counts - {1}, reverse=True):
+        found = _apart(works, rows)
+        if found is not None:
+            yield found
+    yield Apart(1, frozenset(), {})
 
 
-def bytes_a_row(works: Sequence[Work], written: AbstractSet[int], rows: int) -> dict[int, int] | None:
-    """Of what is written by rows, the bytes from one to the next; what else is written has no entry. None where such
-    rows are not apart."""
-    if rows == 1:
-        return {}
-    split = [w for w in works if w.splits(rows)]
-    others = [w for w in works if not w.splits(rows)]
-    once = {b for w in others for b in w.writes}
-    if any(b in written - once for w in others for b in w.reads):
-        return None
-    found: dict[int, int] = {}
-    for work in split:
+def _apart(works: Sequence[Work], rows: int) -> Apart | None:
+    """A step is not split where others would then read of other rows what it writes. None where none is left."""
+    written = {b for w in works for b in w.writes}
+    split = {i for i, w in enumerate(works) if w.splits(rows)}
+    while split:
+        once = {b for i, w in enumerate(works) if i not in split for b in w.writes}
+        nbytes: dict[int, int] = {}
+        wrong = next(_crossing(works, split, written, once, rows, nbytes), None)
+        if wrong is None:
+            return Apart(rows, frozenset(split), nbytes)
+        writers = {i for i in split if wrong in works[i].writes}
+        if not writers:
+            return None
+        split -= writers
+    return None
+
+
+def _crossing(
+    works: Sequence[Work], split: AbstractSet[int], written: AbstractSet[int], once: AbstractSet[int], rows: int,
+    nbytes: dict[int, int],
+) -> Iterator[int]:  # fmt: skip
+    """What is written, and would be read or written across rows. Notes in ``nbytes`` what is written by rows."""
+    for i, work in enumerate(works):
         for x, is_written in _touches(work):
-            if x.buffer not in written or (x.buffer in once and not is_written):
+            if x.buffer not in written or (x.buffer in once and not (is_written and i in split)):
                 continue
-            row = _row(work, x, rows)
-            if x.buffer in once or row is None or found.setdefault(x.buffer, row) != row:
-                return None
-    return found
+            row = _row(work, x, rows) if i in split and x.buffer not in once else None
+            if row is None or nbytes.setdefault(x.buffer, row) != row:
+                yield x.buffer
 
 
 def _touches(work: Work) -> Iterator[tuple[Touch, bool]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
-from volta.emit.builder import Value, is_float
+from volta.emit.builder import HALF_DTYPES, Value, is_float
 from volta.emit.loops import I32, I64, fma, for_range, if_then, load_arg, loop, minimum, offset
 from volta.numba_cuda.codegen.threads import (
     WARP,
@@ -21,8 +21,11 @@ from volta.numba_cuda.codegen.threads import (
     thread_index,
 )
 from volta.numba_cuda.loops.nests_body import ThreadEmitter
+from volta.numba_cuda.loops.nests_row import RegisterRow
+from volta.numba_cuda.loops.row_variants import RowVariant
 from volta.numba_cuda.loops.scalars import WIDEST, ThreadBuilder
-from volta.xla_like.dot import Dot
+from volta.numba_cuda.loops.thread_groups import ThreadGroup, ThreadGroupShape
+from volta.xla_like.dot import CHUNK, Dot
 from volta.xla_like.kernels import LoopKernel
 
 if TYPE_CHECKING:
@@ -132,16 +135,18 @@ class _Block:
             words[word] = load_arg(self._b, self._args, at)
         return words
 
+    def _range(self, step: Step) -> tuple[ir.Value, ir.Value, int]:
+        """Of a step's elements the first one that the block computes, how many there are, and how many at most."""
+        if not step.rows:
+            return I64(0), I64(step.elements), step.elements
+        row = step.elements // self._spec.rows
+        return self._b.mul(self._first, I64(row)), self._b.mul(self._rows, I64(row)), row * self._spec.each
+
     @contextmanager
     def _elements(self, step: Step) -> Iterator[ir.Value]:
         """For each of the step's elements that the thread computes, its number."""
         b, threads = self._b, self._spec.threads
-        if step.rows:
-            row = step.elements // self._spec.rows
-            start, count = b.mul(self._first, I64(row)), b.mul(self._rows, I64(row))
-            most = row * self._spec.each
-        else:
-            start, count, most = I64(0), I64(step.elements), step.elements
+        start, count, most = self._range(step)
         thread = b.zext(self._thread, I64)
         if most <= threads:
             with if_then(b, b.icmp_signed("<", thread, count)):
@@ -151,12 +156,30 @@ class _Block:
                 yield b.add(start, at)
 
     def emit(self, step: Step, words: Sequence[ir.Value]) -> None:
+        kernel = step.kernel
+        if isinstance(kernel, LoopKernel) and kernel.mode == "row":
+            self._reduced(step, kernel, words)
+            return
         with self._elements(step) as element:
             element = self._b.zext(self._b.trunc(element, I32), I64)  # so that LLVM divides in 32 bits
-            if isinstance(step.kernel, Dot):
-                _product(self._b, step, step.kernel, words, element)
+            if isinstance(kernel, Dot):
+                _product(self._b, step, kernel, words, element)
             else:
-                _Element(self._b, step.kernel, words).emit(element)
+                _Element(self._b, kernel, words).emit(element)
+
+    def _reduced(self, step: Step, kernel: LoopKernel, words: Sequence[ir.Value]) -> None:
+        """Rows that are reduced: a warp takes one, and all its threads stay together."""
+        b = self._b
+        start, count, _ = self._range(step)
+        body = _Element(b, kernel, words)
+        length = body.sizes[-1].constant
+        v = RowVariant(ThreadGroupShape(1, WARP, 1), self._spec.threads // WARP, length, False, careful=True)
+        threads = ThreadGroup(b, v.shape, b.zext(self._thread, I64), v.threads)
+        with for_range(b, I64(0), count, v.groups) as first:
+            row = b.add(first, threads.slot)
+            active = b.icmp_signed("<", row, count)
+            row = b.zext(b.trunc(b.add(start, b.select(active, row, I64(0))), I32), I64)
+            RegisterRow(body, threads, body.unravel(row, body.sizes[:-1]), active, v, None).emit()
 
 
 class _Element(ThreadEmitter):
@@ -183,8 +206,8 @@ class _Element(ThreadEmitter):
 
 
 def _product(b: ir.IRBuilder, step: Step, dot: Dot, words: Sequence[ir.Value], element: ir.Value) -> None:
-    """An element of a product: one chain of multiply-adds, as DOT has it."""
-    one, dtype = ThreadBuilder(b, 1), dot.spec.accumulator
+    """An element of a product: chains of multiply-adds, added one after the other, as DOT has it."""
+    one, spec, dtype = ThreadBuilder(b, 1), dot.spec, dot.spec.accumulator
     index: list[ir.Value] = []
     for n in (dot.n, dot.m, dot.batch[1]):
         index.insert(0, b.urem(element, I64(n)))
@@ -195,19 +218,27 @@ def _product(b: ir.IRBuilder, step: Step, dot: Dot, words: Sequence[ir.Value], e
     out = _Operand(b, step, words, 2, (outer, inner, row, column))
 
     def links(start: ir.Value, total: ir.Value, count: int) -> ir.Value:
-        for x, y in zip(*(side.read(one, dtype, start, count) for side in (lhs, rhs)), strict=True):
+        numbers = (side.read(one, kind, dtype, start, count) for side, kind in ((lhs, spec.lhs), (rhs, spec.rhs)))
+        for x, y in zip(*numbers, strict=True):
             total = fma(b, x, y, total) if is_float(dtype) else b.add(total, b.mul(x, y))
         return total
 
-    total = one.const(dtype, 0).ir
-    whole = dot.k // LINKS * LINKS
-    if whole:
-        with loop(b, 0, whole, LINKS, init=[total], some=True) as it:
-            it.advance(links(it.index, it.values[0], LINKS))
-        total = it.results[0]
-    if dot.k > whole:
-        total = links(I64(whole), total, dot.k - whole)
-    one.store(one.value(total, dtype), out.place, dtype)
+    def chain(first: int, stop: int) -> ir.Value:
+        total, whole = one.const(dtype, 0).ir, (stop - first) // LINKS * LINKS
+        if whole:
+            with loop(b, first, first + whole, LINKS, init=[total], some=True) as it:
+                it.advance(links(it.index, it.values[0], LINKS))
+            total = it.results[0]
+        return links(I64(first + whole), total, stop - first - whole) if stop - first > whole else total
+
+    total = None
+    for first in range(0, dot.k, CHUNK):
+        found = one.value(chain(first, min(first + CHUNK, dot.k)), dtype)
+        total = found if total is None else total + found
+    assert total is not None
+    half = spec.out in HALF_DTYPES
+    total = one.round_to_half(total, spec.out) if half else total if spec.out == dtype else one.cast(total, spec.out)
+    one.store(total, out.place, spec.out)
 
 
 class _Operand:
@@ -227,9 +258,10 @@ class _Operand:
         distances = [distance for at, _, distance in step.addresses if at == first]
         self._aligned = gcd(WIDEST, *distances, *(n for n, at in zip(strides, index, strict=True) if at is not None))
 
-    def read(self, one: ThreadBuilder, dtype: str, start: ir.Value, count: int) -> list[ir.Value]:
-        """The numbers from one on along k: neighbours are read together, as LLVM knows what addresses are multiples
-        of."""
+    def read(self, one: ThreadBuilder, dtype: str, wide: str, start: ir.Value, count: int) -> list[ir.Value]:
+        """The numbers from one on along k, widened: neighbours are read together, as LLVM knows what addresses are
+        multiples of."""
         first, step = offset(self._b, self.place, self._b.mul(start, I64(self._along))), self._along
         aligned = gcd(self._aligned, step * LINKS)
-        return [one.load(offset(self._b, first, i * step), dtype, gcd(aligned, i * step)).ir for i in range(count)]
+        found = [one.load(offset(self._b, first, i * step), dtype, gcd(aligned, i * step)) for i in range(count)]
+        return [(x if x.dtype == wide else one.cast(x, wide)).ir for x in found]

@@ -1,10 +1,11 @@
 """Loops of small bodies on a GPU: which of them run as one kernel, and what a block of threads does in it.
 
-Between two launches lie about two microseconds: more than a body of a few thousand numbers computes in. So where a body
-consists of elementwise loops and products, a block of threads takes them one after the other, iteration after
-iteration, and meets between one that writes and one that reads. Many rows, such as a batch, that never ask for each
-other are shared out to blocks, which never wait for one another. What else the body writes, such as the number of the
-iteration, each block computes for itself. Temporaries, and what is carried if it is small, lie in shared memory.
+Between two launches lie one or two microseconds: more than a body of a few thousand numbers computes in. So where a
+body consists of elementwise loops, products and short reductions, a block of threads takes them one after the other,
+iteration after iteration, and meets between one that writes and one that reads. Many rows, such as a batch, that never
+ask for each other are shared out to blocks, which never wait for one another. What else the body writes, such as the
+number of the iteration, each block computes for itself. Temporaries, and what is carried if it is small, lie in shared
+memory.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from volta.numba_cuda.codegen.ptx import KernelSource, shared_of
 from volta.numba_cuda.codegen.threads import WARP
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch
-from volta.numba_cuda.loops.rows_apart import Work, bytes_a_row, rows_of, work_of
+from volta.numba_cuda.loops.rows_apart import Apart, Work, ways_apart, work_of
 from volta.numba_cuda.loops.small_loop_code import LINKS, build_settling, build_small_loop
 from volta.numba_cuda.processors import filling
 from volta.xla_like.control_calls import Around, bound
@@ -41,9 +42,10 @@ _BUSY, _BLOCKS = 128, 132
 OWN = 1 << 14
 """Bytes up to which a block keeps what is carried in shared memory."""
 
-_LAUNCH, _LINK, _ROUND, _MEETING, _BYTES = 2000, 5, 100, 30, 100
-"""Nanoseconds that a launch of an iteration takes; a multiply-add of a chain, an element of a loop, and a meeting of
-threads, where a block's threads wait for it; and bytes of a product's right operand that a block reads in one."""
+_LAUNCH, _LINK, _ROUND, _EXCHANGE, _MEETING, _BYTES = 1500, 5, 100, 200, 30, 100
+"""Nanoseconds that a launch of an iteration takes; a multiply-add of a chain, an element of a loop, the exchange behind
+a row of elements, and a meeting of threads, where a block's threads wait for it; and bytes of a product's right operand
+that a block reads in one."""
 
 
 @attrs.frozen
@@ -111,11 +113,10 @@ def launches(call: KernelCall, ctx: LaunchContext, instead: int) -> Iterator[Lau
     if works is None:
         return
     memory = _Memory(plan, around, works)
-    rows = rows_of(works, memory.written)
-    maker = _Maker(works, memory, rows, ctx)
-    if maker.nanoseconds() > _LAUNCH * instead or not maker.place():
-        return
-    yield from maker.launches(call)
+    makers = [_Maker(works, memory, apart, ctx) for apart in ways_apart(works)]
+    maker = min(makers, key=lambda m: m.work())
+    if maker.nanoseconds() <= _LAUNCH * instead and maker.place():
+        yield from maker.launches(call)
 
 
 def _works(plan: ExecutionPlan) -> list[Work] | None:
@@ -172,15 +173,20 @@ def _up(n: int, to: int) -> int:
     return -(-n // to) * to
 
 
+def _threads_of(work: Work) -> int:
+    """Threads that compute a step's elements at once: a warp reduces a row."""
+    return work.elements * (WARP if work.reduces else 1)
+
+
 class _Maker:
     """Shares rows out to blocks, and numbers slots and words."""
 
-    def __init__(self, works: Sequence[Work], memory: _Memory, rows: int, ctx: LaunchContext) -> None:
-        self._works, self._memory, self._rows, self._ctx = works, memory, rows, ctx
-        self._apart = bytes_a_row(works, memory.written, rows) or {}
-        widest = max((w.elements // rows for w in works if w.splits(rows)), default=1)
-        self._each = min(rows, max(-(-rows // filling(_BLOCKS)), -(-_BUSY // widest)))
-        self._threads = min(THREADS, _up(max(self._elements(w) for w in works), WARP))
+    def __init__(self, works: Sequence[Work], memory: _Memory, apart: Apart, ctx: LaunchContext) -> None:
+        self._works, self._memory, self._apart, self._ctx = works, memory, apart, ctx
+        self._rows = apart.rows
+        widest = max((_threads_of(works[i]) // apart.rows for i in apart.split), default=1)
+        self._each = min(apart.rows, max(-(-apart.rows // filling(_BLOCKS)), -(-_BUSY // max(1, widest))))
+        self._threads = min(THREADS, _up(max(self._share(i, _threads_of(w)) for i, w in enumerate(works)), WARP))
         self._slots: dict[int, Slot] = {}
         self._numbers: dict[int, int] = {}
         self._words: list[Word] = [ITERATIONS]
@@ -190,23 +196,34 @@ class _Maker:
     def _blocks(self) -> int:
         return -(-self._rows // self._each)
 
-    def _by_rows(self, work: Work) -> bool:
-        return self._rows > 1 and work.splits(self._rows)
+    def _share(self, number: int, amount: int) -> int:
+        """Of an amount of work for a step, what one block has."""
+        return -(-amount // self._rows) * self._each if number in self._apart.split else amount
 
-    def _elements(self, work: Work) -> int:
-        """Of a work, those that one block computes."""
-        return work.elements // self._rows * self._each if self._by_rows(work) else work.elements
+    def work(self) -> float:
+        """About what one block computes in an iteration. Several blocks are to spare it a fifth at least."""
+        total = 0
+        for i, work in enumerate(self._works):
+            kernel, each = work.call.kernel, 1
+            if isinstance(kernel, Dot):
+                each = kernel.k
+            elif work.reduces:
+                each = work.call.sizes[-1]
+            total += self._share(i, work.elements) * each
+        return total if self._blocks == 1 else 1.25 * total
 
     def nanoseconds(self) -> int:
         """About how long an iteration takes."""
         total = 0
-        for work in self._works:
-            rounds, kernel = -(-self._elements(work) // self._threads), work.call.kernel
+        for i, work in enumerate(self._works):
+            rounds, kernel = -(-self._share(i, _threads_of(work)) // self._threads), work.call.kernel
             total += _MEETING + rounds * _ROUND
             if isinstance(kernel, Dot):
                 size = item_size(kernel.spec.rhs)
                 apart = 1 if work.call.accesses[1].strides[3] == size else 4
                 total += rounds * kernel.k * _LINK * apart + kernel.batches * kernel.k * kernel.n * size // _BYTES
+            elif work.reduces:
+                total += rounds * (_EXCHANGE + _ROUND * (work.call.sizes[-1] // WARP) // 4)
         return total
 
     def place(self) -> bool:
@@ -224,7 +241,7 @@ class _Maker:
 
     def _slot(self, buffer: int) -> Slot | None:
         memory = self._memory
-        written, row = buffer in memory.written, self._apart.get(buffer, 0)
+        written, row = buffer in memory.written, self._apart.nbytes.get(buffer, 0)
         nbytes = memory.nbytes(buffer)
         mine = row * self._each if row else nbytes
         whole = not row or row * self._rows == nbytes
@@ -284,15 +301,15 @@ class _Maker:
         """The steps; threads meet where one reads what was written since they met, or writes what was used."""
         flag = self._memory.key(self._memory.plan.outputs[0])
         read, wrote = {flag}, set[int]()
-        for work in self._works:
+        for number, work in enumerate(self._works):
             meets = bool(wrote.intersection(work.reads) or (read | wrote).intersection(work.writes))
             if meets:
                 read, wrote = set(), set()
             read.update(work.reads)
             wrote.update(work.writes)
-            yield self._step(work, meets)
+            yield self._step(work, number in self._apart.split, meets)
 
-    def _step(self, work: Work, meets: bool) -> Step:
+    def _step(self, work: Work, rows: bool, meets: bool) -> Step:
         call = work.call
         words = loop_words(call)
         given = given_words(call.kernel) if isinstance(call.kernel, LoopKernel) else []
@@ -303,4 +320,4 @@ class _Maker:
         numbers, addresses = laid_out(words)
         placed = tuple((at, self._numbers[self._memory.key(b)], distance) for at, b, distance in addresses)
         assert isinstance(call.kernel, (LoopKernel, Dot))
-        return Step(call.kernel, numbers, placed, tuple(passed), work.elements, self._by_rows(work), meets)
+        return Step(call.kernel, numbers, placed, tuple(passed), work.elements, rows, meets)
