@@ -13,6 +13,7 @@ from tests.sampling import sampled
 from volta import lax
 from volta.numba_cuda.host import host
 from volta.numba_cuda.kernels import launches_of
+from volta.numba_cuda.launches import every
 from volta.numba_cuda.loops import small_loops
 from volta.offline import plan_on_cuda
 from volta.testing import FILLS, fill
@@ -32,15 +33,15 @@ def normal(*shape, seed=0):
     return fill("normal", shape, "float32", seed)
 
 
-def inside(f, *args):
-    """The launches of all loops and choices of a program."""
+def launched(f, *args):
+    """A program's launches, each followed by those inside of it."""
     plan, _ = plan_on_cuda(volta.make_jaxpr(f)(*args))
-    return [x for launch in launches_of(plan) for y in launch.flat() for x in y.inside]
+    return list(every(launches_of(plan)))
 
 
 def small(f, *args):
     """The launches that run small bodies."""
-    return [x for x in inside(f, *args) if "small_loop" in x.source.name]
+    return [x for x in launched(f, *args) if "small_loop" in x.source.name]
 
 
 def recurrent(w, u, b, h, xs):
@@ -140,7 +141,7 @@ def test_a_small_body_is_one_kernel_with_the_cpus_bits(name):
     f, args, blocks = BODIES[name]
     (loop,) = small(f, *args)
     assert loop.grid == blocks
-    assert len(inside(f, *args)) <= 1 + (blocks > 1)
+    assert sum("settling" in x.source.name for x in launched(f, *args)) == (blocks > 1)
     check_on_host(f, *args, orders=ORDERS, kernels=KERNELS)
 
 
@@ -165,11 +166,19 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_bodies_are_launches_of_their_own(name):
     f, args = OTHERS[name]
-    found = [x for x in inside(f, *args) if not x.inside]
-    inner = 5 * (name == "a loop inside")  # one for each of its five iterations
-    assert sum("small_loop" in x.source.name for x in found) == inner
+    assert len(small(f, *args)) == 5 * (name == "a loop inside")  # one for each of five iterations
     if name != "rows that meet, too many":
         check_on_host(f, *args, kernels=KERNELS)
+
+
+def test_no_test_stands_around_a_loop_that_one_launch_ends(monkeypatch):
+    def conditions(length):
+        return sum(bool(x.inside) for x in launched(lambda s: lax.scan(lorenz, s, None, length), normal(3)))
+
+    assert [conditions(n) for n in (1, 2, small_loops.ITERATIONS, small_loops.ITERATIONS + 1)] == [0, 0, 0, 1]
+    monkeypatch.setattr(small_loops, "ITERATIONS", 4)
+    for length in (3, 4, 5, 8, 9):
+        check_on_host(lambda s, n=length: lax.scan(lorenz, s, None, n), normal(3), kernels=KERNELS)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 7, 8, 9])

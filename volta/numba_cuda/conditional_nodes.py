@@ -102,9 +102,11 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     assert flag.buffer is not None
     repeats = call.kernel.name == "while"  # type: ignore[union-attr]
     for number, (plan, around) in enumerate(bound(call)):
-        inside = tuple(between_tests(call, plan, around, ctx))
-        if not inside:
+        found, everything = between_tests(call, plan, around, ctx)
+        if everything or not found:
+            yield from found
             continue
+        inside = tuple(found)
         scratch = dict.fromkeys(r.buffer for x in inside for r in x.writes if r.buffer < 0)
         reads = [Range(b, 0, ctx.nbytes(b)) for b in call.reads]
         writes = [Range(b, 0, ctx.nbytes(b)) for b in (*call.writes, *scratch)]

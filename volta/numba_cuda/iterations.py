@@ -27,12 +27,18 @@ TWICE = 1 << 24
 """Bytes up to which temporaries of two iterations have memory of their own."""
 
 
-def between_tests(call: KernelCall, plan: ExecutionPlan, around: Around, ctx: LaunchContext) -> Sequence[Launch]:
-    """The launches of one of the plans that a call runs, in terms of the buffers around it."""
-    found = ctx.nested(plan)
-    if not isinstance(call.kernel, While):
-        return _placed(found, around, ctx)
-    return list(small_loops.launches(call, ctx, len(found))) or _several(found, call.kernel, around, ctx)
+def between_tests(
+    call: KernelCall, plan: ExecutionPlan, around: Around, ctx: LaunchContext
+) -> tuple[Sequence[Launch], bool]:
+    """The launches of one of the plans that a call runs, in terms of the buffers around it; and whether they are all
+    iterations of a loop, so that no test is needed."""
+    found, loop = ctx.nested(plan), call.kernel
+    if not isinstance(loop, While):
+        return _placed(found, around, ctx), False
+    small = list(small_loops.launches(call, ctx, len(found)))
+    if small:
+        return small, loop.turns is not None and loop.turns <= small_loops.ITERATIONS
+    return _several(found, loop, around, ctx), False
 
 
 def _several(once: Sequence[Launch], loop: While, around: Around, ctx: LaunchContext) -> Sequence[Launch]:
