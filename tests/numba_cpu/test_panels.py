@@ -12,7 +12,9 @@ from tests.numba_cpu.panels import FUNCTIONS, ROTATED, matrices, real_schur
 from tests.sampling import sampled
 from volta import lax
 from volta.numba_cpu.schedule import Schedule
+from volta.numba_cpu.sweeps import LONGEST
 from volta.testing import assert_bits_equal
+from volta.trace.spectra import _swept
 from volta.xla_like.compile import CompileOptions, build_plan
 from volta.xla_like.panels import ROWS, Panel
 
@@ -106,10 +108,10 @@ def threads_set(count):
 
 
 def check(f, a, settings):
-    f = volta.jit(f)
-    found = f(a)
+    f, args = volta.jit(f), a if isinstance(a, tuple) else (a,)
+    found = f(*args)
     with volta.execution_context(**settings):
-        wanted = f(a)
+        wanted = f(*args)
     for x, y in zip(found, wanted, strict=True):
         assert_bits_equal(x, y)
 
@@ -141,6 +143,38 @@ def test_small_matrices_are_rotated_by_one_kernel():
     parts, *products = calls(ROTATED["eigh"], matrices(ROWS + 1, "f4"))
     assert parts == "symmetric f32 batch=20 width=14 length=14"  # of the tridiagonal form
     assert all(x.startswith("substitute") for x in products)
+
+
+@pytest.mark.parametrize("settings", PROGRAMS)
+@sampled(
+    "n,length,dtype",
+    [(n, m, d) for n in (2, 4, 6, 50) for m in (1, 7, 64, 130) for d in ("f4", "f8")],
+    [(6, 130, "f8")],
+)
+def test_a_sweep_has_the_bits_of_its_program(n, length, dtype, settings):
+    """Of some matrices: rows that are orthogonal, are the same, vanish, or are no numbers."""
+    rng = np.random.default_rng(n)
+    x = rng.standard_normal((6, n, length)).astype(dtype)
+    x[1, n // 2 :] = x[1, : n // 2]
+    x[2, :, 1:] = -0.0
+    x[3] = np.eye(n, length)
+    x[4, 0, 0], x[4, 1, -1] = np.nan, np.inf
+    x[5] *= np.finfo(dtype).tiny
+    v, least = rng.standard_normal((6, n, n)).astype(dtype), np.full(6, 1e-3, dtype)
+    least[0] = 0.5
+    for only in (np.ones(6, bool), np.arange(6) % 2 == 1):
+        check(lambda *args: _swept(*args), (x, v, least, only), settings)
+
+
+def test_large_matrices_are_swept_by_all_threads():
+    def kinds(n):
+        arrays = np.zeros((1, n, n)), np.zeros((1, n, n)), np.zeros(1), np.ones(1, bool)
+        plan, _ = build_plan(volta.make_jaxpr(_swept)(*arrays), scheduler=Schedule(512))
+        return [call.details() for call in plan.calls if isinstance(call.kernel, Panel)]
+
+    assert kinds(LONGEST) == [f"sweep f64 batch=1 width={LONGEST} length={LONGEST}"]
+    assert not kinds(LONGEST + 2)
+    assert "sweep f64 batch=5 width=50 length=49" in calls(ROTATED["svd"], matrices(49, "f8"))
 
 
 def test_a_step_of_schurs_form_is_one_equation_that_is_computed_in_place():

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, item_size
-from volta.emit.loops import I32, I64, for_range, loop, offset
+from volta.emit.loops import I32, I64, for_range, if_then, loop, offset
 
 TOGETHER = 4
 """Terms that are read at once, and groups of neighbours that one member works on at once."""
@@ -67,6 +67,18 @@ class Crew(Protocol):
 
 def at(b: ir.IRBuilder, array: ir.Value, index: ir.Value, dtype: str) -> ir.Value:
     return offset(b, array, b.mul(index, I64(item_size(dtype))))
+
+
+def copied(crew: Crew, dtype: str, source: ir.Value, out: ir.Value, count: ir.Value) -> None:
+    """Nothing is to be copied where the result lies in the operand's memory."""
+    b = crew.b
+
+    def some(group: Sequence[Lanes]) -> None:
+        for lanes in group:
+            lanes.store(lanes.load(source, dtype), out)
+
+    with if_then(b, b.icmp_unsigned("!=", b.ptrtoint(source, I64), b.ptrtoint(out, I64))):
+        crew.each(0, count, some)
 
 
 def _grouped(

@@ -67,6 +67,24 @@ def angle_of(w: Builder, xx: Value, yy: Value, xy: Value, rotated: Value) -> tup
     return t, c, t * c
 
 
+def row_in_seat(b: ir.IRBuilder, n: ir.Value, number: ir.Value, seat: ir.Value) -> ir.Value:
+    """Who of ``n`` rows sits there in this round: the first one stays, the others move along a ring of seats.
+
+    The ring is seat 1, those of the second half upwards, and those of the first half downwards.
+    """
+    half = b.lshr(n, I64(1))
+    second = b.icmp_signed(">=", seat, half)
+    place = b.select(second, b.add(b.sub(seat, half), I64(1)), b.sub(n, seat))
+    place = b.select(b.icmp_signed("==", seat, I64(1)), I64(0), place)
+    moved, ring = b.add(place, number), b.sub(n, I64(1))
+    moved = b.select(b.icmp_signed(">=", moved, ring), b.sub(moved, ring), moved)
+    found = b.sub(b.add(half, moved), I64(1))
+    found = b.select(b.icmp_signed("<=", moved, half), found, b.sub(n, moved))
+    found = b.select(b.icmp_signed("==", moved, I64(0)), I64(1), found)
+    stays = b.or_(b.icmp_signed("==", seat, I64(0)), b.icmp_signed("==", n, I64(2)))
+    return b.select(stays, seat, found)
+
+
 class Rotations:
     """The sweeps of a matrix ``x`` of ``count`` rows (an even number) and ``columns``, and what they make of the unit
     matrix, ``v``. ``notes`` has room for `NOTES` numbers a pair, ``seats`` for two int64; all of it is near memory."""
@@ -95,21 +113,7 @@ class Rotations:
         return [self._read(self._note(pair, k)) for k in which]
 
     def _row(self, seat: ir.Value) -> ir.Value:
-        """Who sits there in this round: the first row stays, the others move along a ring of seats.
-
-        The ring is seat 1, those of the second half upwards, and those of the first half downwards.
-        """
-        b, n, half = self.b, self.count, self.half
-        second = b.icmp_signed(">=", seat, half)
-        place = b.select(second, b.add(b.sub(seat, half), I64(1)), b.sub(n, seat))
-        place = b.select(b.icmp_signed("==", seat, I64(1)), I64(0), place)
-        moved, ring = b.add(place, self.round), b.sub(n, I64(1))
-        moved = b.select(b.icmp_signed(">=", moved, ring), b.sub(moved, ring), moved)
-        found = b.sub(b.add(half, moved), I64(1))
-        found = b.select(b.icmp_signed("<=", moved, half), found, b.sub(n, moved))
-        found = b.select(b.icmp_signed("==", moved, I64(0)), I64(1), found)
-        stays = b.or_(b.icmp_signed("==", seat, I64(0)), b.icmp_signed("==", n, I64(2)))
-        return b.select(stays, seat, found)
+        return row_in_seat(self.b, self.count, self.round, seat)
 
     def _seat(self, pair: ir.Value, which: int) -> ir.Value:
         return offset(self.b, self.seats, self.b.add(self.b.shl(pair, I64(4)), I64(8 * which)))

@@ -16,7 +16,7 @@ from llvmlite import ir
 from volta.emit.args import laid_out
 from volta.emit.builder import Builder, Value, item_size
 from volta.emit.loops import I8, I32, I64, PTR, for_range, if_else, if_then, load_args, loop, minimum, offset
-from volta.emit.panels import TOGETHER, Lanes, at
+from volta.emit.panels import TOGETHER, Lanes, at, copied
 from volta.emit.reflections import Crew
 from volta.numba_cpu.dot_pack import transpose
 from volta.numba_cpu.kernel_abi import new_kernel
@@ -139,7 +139,7 @@ def build(module: ir.Module, name: str, spec: PanelSpec, crew_of: Callable[[ir.I
     crew = crew_of(b, spec.dtype.name)
     with for_range(b, begin, end) as item:
         matrix = _Matrix.of(b, args, spec.dtype.name, item)
-        _copied(crew, matrix, *matrix.h, b.mul(matrix.length, matrix.length))
+        copied(crew, matrix.dtype, *matrix.h, b.mul(matrix.length, matrix.length))
         with for_range(b, 0, b.sub(matrix.n, I64(1))) as k:
             link = b.load(at(b, matrix.linked, k, "bool"), align=1, typ=I8)
             with if_then(b, b.icmp_unsigned("==", link, I8(0))):
@@ -149,18 +149,6 @@ def build(module: ir.Module, name: str, spec: PanelSpec, crew_of: Callable[[ir.I
             _turn(crew, matrix, k)
     b.ret_void()
     return function
-
-
-def _copied(crew: Crew, matrix: _Matrix, source: ir.Value, out: ir.Value, count: ir.Value) -> None:
-    """Nothing is to be copied where the result lies in the operand's memory."""
-    b = crew.b
-
-    def some(group: Sequence[Lanes]) -> None:
-        for lanes in group:
-            lanes.store(lanes.load(source, matrix.dtype), out)
-
-    with if_then(b, b.icmp_unsigned("!=", b.ptrtoint(source, I64), b.ptrtoint(out, I64))):
-        crew.each(0, count, some)
 
 
 def _turn(crew: Crew, matrix: _Matrix, k: ir.Value) -> None:
@@ -319,7 +307,7 @@ def _beside(crew: Crew, matrix: _Matrix, lanes: int, first: ir.Value, stop: ir.V
     b, dtype, (source, out) = crew.b, matrix.dtype, matrix.z
     with for_range(b, 0, matrix.length) as k:
         row = b.add(b.mul(k, matrix.n), first)
-        _copied(crew, matrix, at(b, source, row, dtype), at(b, out, row, dtype), b.sub(stop, first))
+        copied(crew, matrix.dtype, at(b, source, row, dtype), at(b, out, row, dtype), b.sub(stop, first))
 
     def turned(wide: int, count: int, column: ir.Value) -> None:
         def place(k: ir.Value, i: int) -> ir.Value:

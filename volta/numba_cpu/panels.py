@@ -8,21 +8,28 @@ from contextlib import contextmanager
 import attrs
 from llvmlite import ir
 
+from volta.core.ir import Eqn
 from volta.emit.args import laid_out
 from volta.emit.builder import Builder, Value, item_size
 from volta.emit.loops import I64, PTR, for_range, if_then, load_args, loop, offset
 from volta.emit.panel_tasks import ARRAYS, run_task
 from volta.emit.panels import TOGETHER, Lanes, at
 from volta.emit.reducers import LANES, Reducer, StateArray, across_lanes
-from volta.numba_cpu import chases, rotations, squares, target
+from volta.numba_cpu import chases, rotations, squares, sweeps, target
 from volta.numba_cpu.kernel_abi import new_kernel
 from volta.numba_cpu.launches import Launch
 from volta.xla_like.kernels import KernelCall, LibraryKernel
-from volta.xla_like.panels import CHASE, ROTATIONS, WHOLE, WIDTH, Panel, PanelSpec
+from volta.xla_like.panels import CHASE, ROTATIONS, SWEEP, WHOLE, WIDTH, Panel, PanelSpec
 from volta.xla_like.plan import Buffer
 
 COLUMNS = 256
 """Right sides in a task."""
+
+
+def keeps_composed(eqn: Eqn) -> bool:
+    """Whether there is a kernel for an equation that means panels, products or loops."""
+    kind = eqn.params["kind"]
+    return kind in (CHASE, *WHOLE) or (kind == SWEEP and sweeps.keeps(eqn))
 
 
 def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
@@ -32,6 +39,8 @@ def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> l
         return rotations.launches(call, vector_bits)
     if op.spec.kind in WHOLE:
         return squares.launches(call, vector_bits)
+    if op.spec.kind == SWEEP:
+        return sweeps.launches(call)
     if op.spec.kind == CHASE:
         return chases.launches(call, vector_bits)
     words = laid_out((*call.accesses, op.batch, op.width, op.length))
@@ -212,6 +221,8 @@ def build_panel(module: ir.Module, name: str, spec: PanelSpec) -> ir.Function:
         return rotations.build(module, name, spec)
     if spec.kind in WHOLE:
         return squares.build(module, name, spec)
+    if spec.kind == SWEEP:
+        return sweeps.build(module, name, spec, _Thread)
     if spec.kind == CHASE:
         return chases.build(module, name, spec, _Thread)
     function, b = new_kernel(module, name)

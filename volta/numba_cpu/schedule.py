@@ -49,7 +49,7 @@ from volta.xla_like import control_calls, user
 from volta.xla_like.dot import BLOCK_PRODUCT
 from volta.xla_like.kernels import KernelCall, kernel_class
 from volta.xla_like.ordering import Scatter
-from volta.xla_like.panels import CHASE, PANEL, WHOLE, kept
+from volta.xla_like.panels import PANEL, kept
 from volta.xla_like.plan import Buffer
 
 Build = Callable[[ir.Module, str, Any], object]
@@ -168,7 +168,7 @@ class Schedule:
     def keeps(self, eqn: Eqn) -> bool:
         """Products with weights in blocks, whose precision is that of chains of float32 here, and panels."""
         name = eqn.primitive.name
-        panel = name == PANEL and (kept(eqn) or eqn.params["kind"] in (CHASE, *WHOLE))
+        panel = name == PANEL and (kept(eqn) or panels.keeps_composed(eqn))
         product = name == BLOCK_PRODUCT and eqn.params["precision"] in (None, *TENSOR_PRECISIONS)
         return not self.general and (product or panel)
 

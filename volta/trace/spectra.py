@@ -46,36 +46,36 @@ from volta.trace.panels import PanelProgram
 from volta.trace.reduction import tridiagonal, turned_back
 from volta.trace.tridiagonal import tridiagonal_eigh
 from volta.trace.while_loop import run_while
-from volta.xla_like.panels import ROWS, SWEEPS
+from volta.xla_like.panels import ROWS, SWEEP, SWEEPS
 
 
-def _sweeps(
-    count: int, rotate_pairs: Callable[..., tuple[list[Any], Any]], *start: Any, left: Callable[..., Any] | None = None
-) -> list[Any]:
+def _sweeps(count: int, rotate_pairs: Callable[..., tuple[list[Any], Any]], *start: Any) -> list[Any]:
     """Sweeps of ``count`` rounds as long as a pair of some matrix is rotated. ``rotate_pairs`` gives values and who
-    rotated. With ``left`` the matrices of which something is left to do, behind the values, as long as there are any.
-    """
+    rotated."""
 
     def round_(i: Any, moved: Any, *values: Any) -> list[Any]:
         found, rotated = rotate_pairs(*values)
         return [lax.bitwise_or(moved, lax.reduce_or(rotated, (1,))), *found]
 
-    def sweep(number: Any, moved: Any, *values: Any) -> tuple[list[Any], None]:
+    def sweep(moved: Any, *values: Any) -> list[Any]:
         none = base.fill(shape_of(moved), False, np.dtype(bool))
-        kept = [] if left is None else [moved]
-        moved, *found = fori(count, round_, none, *values, *kept)
-        if left is not None:
-            found.pop()
-            moved = left(*found)
-        return [lax.add(number, np.int32(1)), moved, *found], None
+        return fori(count, round_, none, *values)
+
+    return _repeated(sweep, base.fill(shape_of(start[0])[:1], True, np.dtype(bool)), *start)
+
+
+def _repeated(sweep: Callable[..., Sequence[Any]], moved: Any, *start: Any) -> list[Any]:
+    """Sweeps as long as one of them has ``moved`` some matrix, which it gives before its values."""
+
+    def step(number: Any, *values: Any) -> tuple[list[Any], None]:
+        return [lax.add(number, np.int32(1)), *sweep(*values)], None
 
     def going_on(number: Any, moved: Any, *values: Any) -> tuple[list[Any], None]:
         return [lax.bitwise_and(lax.lt(number, np.int32(SWEEPS)), lax.reduce_or(moved, (0,)))], None
 
-    moved = base.fill(shape_of(start[0])[:1], True, np.dtype(bool)) if left is None else left(*start)
     begin = [np.int32(0), moved, *start]
     avals: list[ShapedArray] = [get_aval(x).strip_weak() for x in begin]
-    programs = [trace_to_jaxpr(f, avals, "sweep")[0] for f in (going_on, sweep)]
+    programs = [trace_to_jaxpr(f, avals, "sweep")[0] for f in (going_on, step)]
     return run_while(programs[0], [], programs[1], [], begin)[2:]
 
 
@@ -282,12 +282,20 @@ def _turned_columns(x: Any) -> tuple[Any, Any]:
     return rows, matmul(v, turn)
 
 
+def _one_sweep(x: Any, v: Any, least: Any, only: Any, unit: bool) -> list[Any]:
+    """Of ``only`` some matrices."""
+    return fori(shape_of(x)[1] - 1, lambda i, x, v: _row_pairs(x, least, v, only)[0], x, v)
+
+
+_swept = PanelProgram(SWEEP, _one_sweep)
+
+
 def _few_sweeps(x: Any, least: Any) -> Sequence[Any]:
     """Of each matrix as long as a product of two rows is above twice ``least`` of their lengths. To see that by one
     product takes less than a sweep that rotates nothing."""
     batch, size, _ = shape_of(x)
 
-    def left(x: Any, v: Any) -> Any:
+    def left(x: Any) -> Any:
         size_of = lax.abs(matmul(x, conjugated(x), transpose_b=True))
         length = _row_norms(x)
         most = lax.mul(broadcast(lax.mul(length, broadcast(least, length, 0)), size_of, 0, 1), 2.0)
@@ -295,11 +303,11 @@ def _few_sweeps(x: Any, least: Any) -> Sequence[Any]:
         apart = lax.ne(iota(size_of, 1), iota(size_of, 2))
         return lax.reduce_or(lax.bitwise_and(lax.gt(size_of, most), apart), (1, 2))
 
-    def rotate_pairs(x: Any, v: Any, only: Any) -> tuple[list[Any], Any]:
-        found, rotated = _row_pairs(x, least, v, only)
-        return [*found, only], rotated
+    def sweep(some: Any, x: Any, v: Any) -> list[Any]:
+        x, v = _swept(x, v, least, some)
+        return [left(x), x, v]
 
-    return _sweeps(size - 1, rotate_pairs, x, eye((batch, size, size), base.dtype_of(x)), left=left)
+    return _repeated(sweep, left(x), x, eye((batch, size, size), base.dtype_of(x)))
 
 
 def _svd_tall(a: Any, full: bool) -> list[Any]:

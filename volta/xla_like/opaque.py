@@ -34,7 +34,7 @@ from volta.xla_like.loops import pattern_of, unique
 from volta.xla_like.nodes import Const, Iota, Node, Operand, Ref, Val
 from volta.xla_like.offload import Move
 from volta.xla_like.ordering import Scan, ScanSpec, Scatter, ScatterSpec, Sort, SortSpec
-from volta.xla_like.panels import CHASE, PANEL, Panel, PanelSpec
+from volta.xla_like.panels import CHASE, PANEL, SWEEP, Panel, PanelSpec
 from volta.xla_like.placing import NOWHERE, Place, parts, place_of
 from volta.xla_like.precisions import allows_tensor_cores
 from volta.xla_like.views import Ints, View, merge, prod, row_major
@@ -340,7 +340,7 @@ def _panel(node: Node, ctx: Context) -> list[KernelCall]:
     vals = (*(x.val for x in arrays), *node.outputs)
     accesses = tuple(_contiguous(i, v.shape, v.dtype) for i, v in zip((*reads, *writes), vals, strict=True))
     spec = PanelSpec(node.params["kind"], node.outputs[0].dtype, node.params["unit"])
-    inplace = tuple(zip(reads, writes, strict=False)) if spec.kind == CHASE else ()
+    inplace = tuple(zip(reads, writes, strict=False)) if spec.kind in (CHASE, SWEEP) else ()
     return [KernelCall(Panel(spec, batch, width, length), (), accesses, unique(reads), tuple(writes), inplace=inplace)]
 
 

@@ -23,11 +23,11 @@ WHOLE = LOWER, MEAN = ("lower", "mean")
 """Cholesky's factors of matrices of one panel, NaN where there is none: of what is in the lower triangle, and of the
 mean of the matrix and its transpose."""
 
-FACTOR, FORWARD, TRIANGLE, CHASE, *_ = COMPOSED = ("factor", "forward", "triangle", "chase", *WHOLE)
+FACTOR, FORWARD, TRIANGLE, CHASE, SWEEP, *_ = COMPOSED = ("factor", "forward", "triangle", "chase", "sweep", *WHOLE)
 """Cholesky's columns of a whole group; triangular equations of more than a block of rows; T of a block of reflections,
 from the products of their vectors and their factors; a QR step of Hessenberg's form, whose reflections chase a bulge;
-Cholesky's factors of small matrices. Where a backend has no kernel for these they are what they mean: panels and
-products, or loops."""
+a sweep of rotations of the rows of larger matrices; Cholesky's factors of small ones. Where a backend has no kernel for
+these they are what they mean: panels and products, or loops."""
 
 ROWS = 48
 """Of a matrix that one kernel rotates, at most: so many lie near whoever does it."""
@@ -50,7 +50,7 @@ class PanelSpec:
 
     'cholesky': the columns of L from those of square matrices. 'substitute': the solutions of triangular equations.
     'qr': reflections. 'lu': elimination with pivots. 'symmetric' and 'rows': Jacobi's rotations of small matrices.
-    'chase': a QR step of two shifts, where the operands lie if memory allows it.
+    'chase': a QR step of two shifts, and 'sweep': one of Jacobi's, where the operands lie if memory allows it.
     ``unit``: diagonal elements of a triangle count as 1.
     """
 
