@@ -116,8 +116,8 @@ def check(f, a, settings):
         assert_bits_equal(x, y)
 
 
-def calls(f, a):
-    plan, _ = build_plan(volta.make_jaxpr(f)(a), scheduler=Schedule(512))
+def calls(f, *args):
+    plan, _ = build_plan(volta.make_jaxpr(f)(*args), scheduler=Schedule(512))
     return [call.details() for top in plan.calls for call in top.nested() if isinstance(call.kernel, Panel)]
 
 
@@ -186,6 +186,22 @@ def test_a_step_of_schurs_form_is_one_equation_that_is_computed_in_place():
     (chase,) = (c for c in loop.calls if isinstance(c.kernel, Panel))
     assert {loop.buffers[b].alias for b in whole.intersection(chase.writes)} == whole.intersection(chase.reads)
     assert not [c for c in loop.calls if c is not chase and not c.elided and whole.intersection(c.writes)]
+
+
+def test_panels_of_real_matrices_stay_where_others_are_complex():
+    """Beside complex numbers, in a loop that carries some, and in a choice."""
+    a, z = matrices(40, "f4")[:1], np.ones((40, 40), np.complex64)
+
+    def looped(a, z):
+        return lax.fori_loop(0, 2, lambda i, c: (lax.linalg.cholesky(c[0] @ c[0] + a), c[1] * 1j), (a, z))
+
+    def chosen(a, z):
+        return lax.cond(a[0, 0, 0] > 0, lambda a, z: (lax.linalg.cholesky(a), z), lambda a, z: (a, z * 1j), a, z)
+
+    alone = calls(lax.linalg.cholesky, a)
+    for f in (lambda a, z: (lax.linalg.cholesky(a), z @ z), looped, chosen):
+        assert calls(f, a, z) == alone
+        check(f, (a, z), {"options": CompileOptions(fusion=False)})
 
 
 def test_complex_panels_are_their_programs():

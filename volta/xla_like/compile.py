@@ -81,10 +81,10 @@ def build_plan(
     if has_keys(program):
         program = without_keys(program)
         verify_graph(program)
-    if has_complex(program):
-        program = to_pairs(program)
-        verify_graph(program)
     build = _Build(level, options, scheduler, evaluate)
+    if has_complex(program):
+        program = to_pairs(program, build.kept)
+        verify_graph(program)
     if build.rounds:
         program = round_operands(inline_calls(program, build.kept))
         verify_graph(program)

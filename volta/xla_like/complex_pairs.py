@@ -23,7 +23,7 @@ from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from volta.core.source import at_user_line
 from volta.ops.base import bind_named, reshape_to
 from volta.ops.complexes import Pair
-from volta.xla_like.passes import inline_calls
+from volta.xla_like.passes import Kept, inline_calls
 from volta.xla_like.recorder import Recorded, Recorder
 
 
@@ -35,22 +35,33 @@ def has_complex(program: ClosedJaxpr) -> bool:
     return any(map(dtypes.is_complex, found)) or any(has_complex(x) for e in jaxpr.eqns for x in subjaxprs(e.params))
 
 
-def to_pairs(program: ClosedJaxpr) -> ClosedJaxpr:
-    """The program over real values; complex arguments, constants and results have one more axis of size 2."""
-    return _rewritten(inline_calls(program), _of_whole, _joined)
+def to_pairs(program: ClosedJaxpr, kept: Kept | None = None) -> ClosedJaxpr:
+    """The program over real values; complex arguments, constants and results have one more axis of size 2. Calls that
+    are ``kept`` stay where nothing in them is complex."""
+
+    def stays(eqn: Eqn) -> bool:
+        return kept is not None and kept(eqn) and not _is_complex(eqn)
+
+    return _rewritten(program, stays, _of_whole, _joined)
 
 
-def _nested(program: ClosedJaxpr) -> ClosedJaxpr:
+def _is_complex(eqn: Eqn) -> bool:
+    atoms = (*eqn.inputs, *eqn.outputs)
+    return any(dtypes.is_complex(a.aval.dtype) for a in atoms) or any(map(has_complex, subjaxprs(eqn.params)))
+
+
+def _nested(program: ClosedJaxpr, stays: Kept) -> ClosedJaxpr:
     """A program that another one carries, between whose arguments and results both parts of a complex one stand."""
-    return _rewritten(inline_calls(program), _of_parts, lambda value: [value.re, value.im])
+    return _rewritten(program, stays, _of_parts, lambda value: [value.re, value.im])
 
 
 Enter = Callable[["_PairRecorder", ShapedArray], tuple[list[Var], Pair]]
 Leave = Callable[[Pair], list[Any]]
 
 
-def _rewritten(program: ClosedJaxpr, enter: Enter, leave: Leave) -> ClosedJaxpr:
-    jaxpr, trace = program.jaxpr, _PairRecorder()
+def _rewritten(program: ClosedJaxpr, stays: Kept, enter: Enter, leave: Leave) -> ClosedJaxpr:
+    program = inline_calls(program, stays)
+    jaxpr, trace = program.jaxpr, _PairRecorder(stays)
     env: dict[Var, Any] = {}
 
     def entered(variables: Sequence[Var], how: Enter) -> tuple[Var, ...]:
@@ -122,6 +133,10 @@ _COUNTS = {"scan": ("num_consts", "num_carry"), "while": ("cond_nconsts", "body_
 class _PairRecorder(Recorder):
     """Writes the operations of rules for pairs down as equations."""
 
+    def __init__(self, stays: Kept) -> None:
+        super().__init__()
+        self._stays = stays
+
     def literal(self, atom: Literal) -> Any:
         if not dtypes.is_complex(atom.aval.dtype):
             return Recorded(self, atom)
@@ -130,9 +145,7 @@ class _PairRecorder(Recorder):
 
     def apply(self, eqn: Eqn, values: list[Any]) -> Sequence[Any]:
         """The results of an equation of the program that is rewritten."""
-        atoms = (*eqn.inputs, *eqn.outputs)
-        programs = tuple(subjaxprs(eqn.params))
-        if not any(dtypes.is_complex(a.aval.dtype) for a in atoms) and not any(map(has_complex, programs)):
+        if not _is_complex(eqn):
             self.eqns.append(eqn.replace(inputs=tuple(map(self.atom, values))))
             return [Recorded(self, v) for v in eqn.outputs]
         if eqn.primitive.name in _COUNTS:
@@ -145,7 +158,7 @@ class _PairRecorder(Recorder):
     def _carrier(self, eqn: Eqn, values: Sequence[Any]) -> list[Any]:
         """A loop or choice with both parts of complex operands, in the place of these."""
         given = [[v.re, v.im] if isinstance(v, Pair) else [v] for v in values]
-        params = {k: _with_nested(v) for k, v in eqn.params.items()}
+        params = {k: _with_nested(v, self._stays) for k, v in eqn.params.items()}
         start = 0
         for name in _COUNTS[eqn.primitive.name]:
             count = eqn.params[name]
@@ -155,10 +168,10 @@ class _PairRecorder(Recorder):
         return [Pair(next(outs), next(outs)) if dtypes.is_complex(v.aval.dtype) else next(outs) for v in eqn.outputs]
 
 
-def _with_nested(param: Any) -> Any:
+def _with_nested(param: Any, stays: Kept) -> Any:
     if isinstance(param, ClosedJaxpr):
-        return _nested(param)
-    return tuple(map(_with_nested, param)) if isinstance(param, tuple) else param
+        return _nested(param, stays)
+    return tuple([_with_nested(x, stays) for x in param]) if isinstance(param, tuple) else param
 
 
 def _refusal(eqn: Eqn) -> UnsupportedOperationError:
