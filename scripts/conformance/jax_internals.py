@@ -245,7 +245,7 @@ def _promote_complex(*args: Any) -> list[Any]:
 
 def _converted(x: Any, dtype: Any = None, weak_type: bool = False, sharding: Any = None) -> Any:
     x = volta.numpy.asarray(x)
-    return volta.lax.convert_element_type(x, x.dtype if dtype is None else dtype)
+    return volta.lax.convert_element_type(x, x.dtype if dtype is None else canonicalize_dtype(dtype), weak_type)
 
 
 class _Keys(type):

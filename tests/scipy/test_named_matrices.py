@@ -130,6 +130,17 @@ def test_products_with_q(of: np.ndarray) -> None:
     close(OURS.qr_multiply(of, c[:, :m])[1], r)
 
 
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_tridiagonal_matrices_of_complex_numbers_are_hermitian(dtype):
+    rng = np.random.default_rng(4)
+    d, e = rng.normal(size=(2, 5)).astype(dtype), (rng.normal(size=(2, 4)) + 1j * rng.normal(size=(2, 4))).astype(dtype)
+    whole = np.stack([np.diag(x) + np.diag(y, 1) + np.diag(y.conj(), -1) for x, y in zip(d, e, strict=True)])
+    w, v = OURS.eigh_tridiagonal(d, e)
+    tolerance = 40 * np.finfo(dtype).eps
+    np.testing.assert_allclose(w, np.linalg.eigvalsh(whole), atol=tolerance)
+    np.testing.assert_allclose(whole @ np.asarray(v), np.asarray(v) * np.asarray(w)[:, None], atol=tolerance)
+
+
 def test_tridiagonal_eigenvalues() -> None:
     d, e = RNG.standard_normal(5), RNG.standard_normal(4)
     w, v = OURS.eigh_tridiagonal(d, e)

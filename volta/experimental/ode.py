@@ -15,12 +15,13 @@ import numpy as np
 import volta.numpy as vnp
 from volta import lax
 from volta.api.autodiff import vjp
+from volta.api.closures import closure_convert
 from volta.api.custom_derivatives import custom_vjp
 from volta.api.vmap import vmap
 from volta.core import pytrees
 from volta.core.absent import namespace as _namespace
 from volta.core.array import ArrayLike
-from volta.core.errors import DTypeError, ShapeError, TreeError
+from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
 from volta.flatten_util import ravel_pytree
@@ -192,7 +193,8 @@ def odeint(
     """The solution of ``dy/dt = func(y, t, *args)`` at times ``t``, where it is ``y0`` at the first.
 
     Args:
-        func: gives the slope, a pytree like ``y0``.
+        func: gives the slope, a pytree of as many elements as ``y0`` has. Traced floats that it closes over have
+            derivatives too.
         y0: a pytree of float arrays.
         t: (n,) ascending times. Of traced ones that descend the states are NaN.
         args: pytrees of float arrays, which have derivatives; settings that are none are closed over.
@@ -205,9 +207,8 @@ def odeint(
         ``args``, solve the adjoint equation, in memory that does not grow with steps.
 
     Raises:
-        ShapeError: ``t`` is no vector of times, or the slope has other shapes than the state.
+        ShapeError: ``t`` is no vector of times, or the slope has another number of elements than the state.
         DTypeError: states and arguments that are not floats.
-        TreeError: the slope has another structure than the state.
         ValueError: known times that do not ascend.
 
     >>> y = odeint(lambda y, t: -y, vnp.asarray(1.0), vnp.asarray([0.0, 1.0]))
@@ -226,16 +227,15 @@ def odeint(
             text = f"odeint: states, times and arguments must be floats, not {x.dtype}; close over settings"
             raise DTypeError(at_user_line(text))
     slope = func(unravel(flat), ts[0], *arrays)
-    if pytrees.structure(slope) != pytrees.structure(y0):
+    flat_slope = ravel_pytree(slope)[0]
+    if flat_slope.shape != flat.shape:
         slopes, states = (pytrees.text(pytrees.structure(x)) for x in (slope, y0))
-        text = f"odeint: the slope has the structure {slopes}, the state {states}"
-        raise TreeError(at_user_line(text))
-    if ravel_pytree(slope)[0].shape != flat.shape:
-        raise ShapeError(at_user_line("odeint: the slope must have the shapes of the state"))
-    f = partial(_call, func)
-    ys = _flat(
-        f, unravel, rtol, atol, mxstep, hmax, flat.astype(vnp.result_type(flat, 0.0)), ts.astype(flat.dtype), arrays
-    )
+        text = f"odeint: the slope, {slopes}, must have as many elements as the state, {states}"
+        raise ShapeError(at_user_line(text))
+    converted, closed_over = closure_convert(func, unravel(flat), ts[0], *arrays)
+    f, given = partial(_call, converted if closed_over else func), (*arrays, *closed_over)
+    state = flat.astype(vnp.result_type(flat, flat_slope, 0.0))
+    ys = _flat(f, unravel, rtol, atol, mxstep, hmax, state, ts.astype(state.dtype), given)
     return vmap(unravel)(ys)
 
 

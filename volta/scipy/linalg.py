@@ -342,8 +342,8 @@ def eigh_tridiagonal(
     tol: Any = None,
     key: Any = None,
 ) -> Any:
-    """Eigenvalues, ascending, and eigenvectors of the symmetric matrices with ``d`` (…, n) on the diagonal and ``e``
-    (…, n - 1) beside it. It costs what :func:`eigh` of the whole matrix costs. ``tol`` and ``key`` mean nothing.
+    """Eigenvalues, ascending, and eigenvectors of the symmetric (Hermitian) matrices with ``d`` (…, n) on the diagonal
+    and ``e`` (…, n - 1) above it. It costs what :func:`eigh` of the whole costs. ``tol`` and ``key`` mean nothing.
 
     Args:
         select: 'a': all; 'i': those from the first to the last place in ``select_range``, counted from 0.
@@ -360,10 +360,14 @@ def eigh_tridiagonal(
     (n,) = sizes[0]
     front = broadcast_shapes_of("eigh_tridiagonal", [aval_of("", x).shape[:-1] for x in (d, e)])
     d, e = broadcast_array(d, (*front, n)), broadcast_array(e, (*front, n - 1))
-    every = lax.concatenate([d, e, creation.zeros((*front, 1), aval_of("", d).dtype)], len(front))
-    at = np.full((n, n), 2 * n - 1)
+    parts, below = [d, e], n
+    if dtypes.is_complex(aval_of("", d).dtype):
+        parts, below = [d, e, lax.conj(e)], 2 * n - 1
+    every = lax.concatenate([*parts, creation.zeros((*front, 1), aval_of("", d).dtype)], len(front))
+    at = np.full((n, n), below + n - 1)
     at[range(n), range(n)] = np.arange(n)
-    at[range(n - 1), range(1, n)] = at[range(1, n), range(n - 1)] = n + np.arange(n - 1)
+    at[range(n - 1), range(1, n)] = n + np.arange(n - 1)
+    at[range(1, n), range(n - 1)] = below + np.arange(n - 1)
     first, last = (0, n - 1) if select_range is None else select_range
     w, v = spectral.eigh(creation.asarray(every)[..., at])
     w, v = w[..., first : last + 1], v[..., first : last + 1]
