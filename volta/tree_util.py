@@ -190,8 +190,34 @@ def register_dataclass(
     return pytrees.register_dataclass(cls, static=tuple(dict.fromkeys((*static, *meta_fields, *marked, *rest))))
 
 
+class _Whole:
+    """A ``functools.partial`` that another one is not merged with; equal to it."""
+
+    def __init__(self, function: functools.partial[Any]):
+        self.function = function
+        self.func, self.args, self.keywords = function.func, function.args, function.keywords
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return self.function == (other.function if isinstance(other, _Whole) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.function)
+
+    def __repr__(self) -> str:
+        return repr(self.function)
+
+
 class Partial(functools.partial):
-    """``functools.partial`` as a pytree: the bound arguments are children, the function is structure."""
+    """``functools.partial`` as a pytree: the bound arguments are children, the function is structure.
+
+    So is what a ``functools.partial`` has bound already that is given as the function, as in JAX.
+    """
+
+    def __new__(cls, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Partial:
+        return super().__new__(cls, _Whole(func) if isinstance(func, functools.partial) else func, *args, **kwargs)
 
 
 pytrees.register_node(

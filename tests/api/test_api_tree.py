@@ -1,7 +1,9 @@
 """volta.tree and volta.tree_util."""
 
+import copy
 import dataclasses
 import functools
+import operator
 
 import attrs
 import numpy as np
@@ -194,3 +196,13 @@ def test_trees_that_do_not_agree_are_tree_errors() -> None:
         assert "test_api_tree.py" in text and "in <lambda>" in text and len(text) < 700, name
     with pytest.raises(ValueError, match="mine"):  # what a function says itself stays
         tree.map(lambda x: (_ for _ in ()).throw(ValueError("mine")), a)
+
+
+def test_what_a_partial_has_bound_already_is_structure():
+    inner = functools.partial(operator.sub, 5)
+    outer = tree_util.Partial(inner, 3)
+    assert outer() == 2 and outer.args == (3,) and outer.func == inner and inner == outer.func
+    assert tree_util.tree_leaves(outer) == [3] and hash(outer.func) == hash(tree_util.Partial(inner, 4).func)
+    assert tree_util.tree_structure(outer) == tree_util.tree_structure(tree_util.Partial(inner, 4))
+    assert tree_util.tree_map(lambda x: x + 1, outer)() == 1 and copy.copy(outer)() == 2
+    assert volta.jit(lambda f: f())(outer) == 2

@@ -16,7 +16,7 @@ import volta
 import volta.numpy as vnp
 from volta import errors
 from volta.interop import bridge
-from volta.interop.jax_names import finder, gradients, internals, own, partial, primitives
+from volta.interop.jax_names import finder, gradients, internals, own, partial, primitives, shapes
 from volta.interop.jax_names.finder import Finder
 from volta.interop.jax_names.modules import ANSWERS
 from volta.interop.jax_names.scalars import SCALARS
@@ -119,6 +119,16 @@ def test_settings_are_accepted_where_volta_is_as_they_say() -> None:
     with switch("jax_enable_x64")(True):
         assert own.config.jax_enable_x64 is True
     assert own.config.jax_enable_x64 is False
+
+
+def test_functions_of_shapes() -> None:
+    layout = ("NHWC", "HWIO", "NHWC")
+    shape = shapes.conv_general_shape_tuple((2, 8, 8, 3), (3, 3, 3, 5), (2, 2), "VALID", layout)
+    assert shape == (2, 3, 3, 5)
+    shape = shapes.conv_transpose_shape_tuple((2, 4, 4, 3), (3, 3, 3, 5), (2, 2), "SAME", layout)
+    assert shape == (2, 8, 8, 5)
+    assert shapes.reduce_window_shape_tuple((2, 8), (1, 3), (1, 2), ((0, 0), (1, 0))) == (2, 4)
+    assert [round(float(shapes.fact(n)), 3) for n in (0, 3, 5)] == [1, 6, 120]
 
 
 def test_reductions_of_segments_take_jaxs_hints() -> None:

@@ -68,3 +68,38 @@ def test_sizes_of_1_are_repeated_where_ranks_are_equal():
     for other in (y[0], np.float32([[1, 2]]), y[None]):
         with pytest.raises(volta.errors.ShapeError, match=r"operands must have one shape, or be rank 0 \(of one rank"):
             lax.add(np.ones((3, 4), np.float32), other)
+
+
+def test_cases_are_chosen_by_number():
+    cases = [np.float32(10 * i) + np.arange(3, dtype=np.float32) for i in range(4)]
+    which = np.int32([3, 0, 2])
+    assert lax.select_n(which, *cases).tolist() == [30, 1, 22]
+    assert lax.select_n(np.int32(1), *cases).tolist() == [10, 11, 12]
+    assert volta.jit(lambda w: lax.select_n(w, *cases))(np.int32([9, -1, 1])).tolist() == [30, 1, 12]  # moved inside
+    assert lax.select_n(which, cases[1]).tolist() == cases[1].tolist()
+    assert lax.select_n(which, *(np.float32(i) for i in range(4))).tolist() == [3, 0, 2]
+    slope = volta.grad(lambda x: lax.select_n(which, x, 2 * x, 3 * x, 4 * x).sum())(cases[0])
+    assert slope.tolist() == [4, 1, 3]
+    assert volta.vmap(lax.select_n)(which, *cases).tolist() == [30, 1, 22]
+    for bad in (np.int64([0]), np.float32([0])):
+        with pytest.raises(volta.errors.DTypeError, match="the predicate must be bool"):
+            lax.select_n(bad, np.ones(1), np.ones(1))
+
+
+@pytest.mark.parametrize("wide", [np.uint64, np.int32, np.float64, np.uint16])
+@pytest.mark.parametrize("narrow", [np.uint8, np.int8, np.uint16, np.float16, np.float32])
+def test_bits_are_read_as_items_of_another_size(wide, narrow):
+    ratio = np.dtype(wide).itemsize // np.dtype(narrow).itemsize
+    if ratio < 2:
+        pytest.skip("no narrower")
+    x = np.random.default_rng(1).integers(1, 100, (2, 3)).astype(wide) * wide(np.uint8(37))
+    want = x.view(narrow).reshape(2, 3, ratio)
+    parts = lax.bitcast_convert_type(x, narrow)
+    assert np.array_equal(parts, want, equal_nan=np.dtype(narrow).kind == "f")
+    assert np.array_equal(
+        volta.jit(volta.vmap(lambda x: lax.bitcast_convert_type(x, narrow)))(x), parts, equal_nan=True
+    )
+    if np.dtype(narrow).kind != "f":
+        assert np.array_equal(lax.bitcast_convert_type(parts, wide), x)
+    with pytest.raises(volta.errors.ShapeError, match=f"{ratio} parts of .* along the last axis make"):
+        lax.bitcast_convert_type(np.ones((2, ratio + 1), narrow), wide)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from volta.core import pytrees
+from volta.core import dtypes, pytrees
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.interp import get_aval
@@ -24,6 +24,7 @@ __all__ = [
     "approx_min_k",
     "associative_scan",
     "batch_matmul",
+    "bitcast_convert_type",
     "broadcast_in_dim",
     "broadcast_like",
     "broadcast_shapes",
@@ -160,6 +161,46 @@ def optimization_barrier(*operands: Any) -> Any:
     leaves, tree = pytrees.flatten(list(operands))
     out = pytrees.unflatten(tree, lax.optimization_barrier(*leaves))
     return out[0] if len(operands) == 1 else out
+
+
+def bitcast_convert_type(operand: ArrayLike, new_dtype: Any) -> Array:
+    """The bits of ``operand`` read as another dtype. The parts of a wider item are along a new last axis, the lowest
+    first; parts along the last axis are joined to a wider item, and that axis goes.
+
+    Every NaN is read as the one NaN: positive, quiet, without payload (0x7fc00000 for float32).
+
+    Raises:
+        DTypeError: for complex numbers, which have two parts, and bool.
+        ShapeError: where there are not as many parts as make an item.
+
+    >>> lax.bitcast_convert_type(np.float32(1), np.int32), lax.bitcast_convert_type(np.uint32(258), np.uint8).tolist()
+    (Array(1065353216, dtype=int32), [2, 1, 0, 0])
+    """
+    own, new = get_aval(operand).dtype, dtypes.canonicalize(new_dtype)
+    plain = all(dtypes.is_float(d) or dtypes.is_integer(d) for d in (own, new))
+    if not plain or own.itemsize == new.itemsize:
+        return lax.bitcast_convert_type(operand, new)
+    bits = lax.bitcast_convert_type(operand, _unsigned(own))
+    if own.itemsize > new.itemsize:
+        shifts = range(0, 8 * own.itemsize, 8 * new.itemsize)
+        parts = [lax.shift_right_logical(bits, np.asarray(n, bits.dtype)) for n in shifts]
+        return lax.bitcast_convert_type(stack([lax.convert_element_type(p, _unsigned(new)) for p in parts], -1), new)
+    count = new.itemsize // own.itemsize
+    if bits.shape[-1:] != (count,):
+        raise ShapeError(
+            at_user_line(
+                f"bitcast_convert_type: {count} parts of {own} along the last axis make a {new}, got {bits.shape}"
+            )
+        )
+    whole = lax.full(bits.shape[:-1], 0, _unsigned(new))
+    for i in range(count):
+        part = lax.convert_element_type(lax.index_in_dim(bits, i, -1, keepdims=False), whole.dtype)
+        whole = lax.bitwise_or(whole, lax.shift_left(part, np.asarray(8 * own.itemsize * i, whole.dtype)))
+    return lax.bitcast_convert_type(whole, new)
+
+
+def _unsigned(dtype: np.dtype) -> np.dtype:
+    return next(d for d in dtypes.UNSIGNED if d.itemsize == dtype.itemsize)
 
 
 def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: Any = None) -> Array:

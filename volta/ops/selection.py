@@ -74,19 +74,28 @@ select_n_p = register(
 
 
 def select_n(which: Any, *cases: Any) -> Array:
-    """Elementwise choice between two cases.
+    """Elementwise choice between two cases, or by int32 numbers between any number of them.
 
     Args:
-        which: bool, of the cases' shape or rank 0.
-        cases: two operands of one dtype; each of the common shape or rank 0.
+        which: bool, or the number of the case, which is moved inside; of the cases' shape or rank 0.
+        cases: operands of one dtype; each of the common shape or rank 0.
 
     Raises:
-        DTypeError: where ``which`` is not bool or the cases differ in dtype.
+        DTypeError: where ``which`` is neither bool nor int32, or the cases differ in dtype.
 
     >>> lax.select_n(np.array([True, False]), np.array([1, 2]), np.array([10, 20]))
     Array([10,  2], dtype=int64)
     """
-    return bind(select_n_p, which, *base.operands("select_n", *cases))
+    cases = base.operands("select_n", *cases)
+    if get_aval(which).dtype != dtypes.int32 or not cases:
+        return bind(select_n_p, which, *cases)
+    chosen = (
+        base.spread(cases[0], base.shape_of(which)) if len(cases) == 1 and not base.shape_of(cases[0]) else cases[0]
+    )
+    for i, case in enumerate(cases[1:], 1):
+        later = base.bind_named("ge", *base.operands("select_n", which, i))
+        chosen = bind(select_n_p, later, chosen, case)
+    return chosen
 
 
 def select(pred: Any, on_true: Any, on_false: Any) -> Array:

@@ -10,7 +10,7 @@ import attrs
 
 import volta
 from volta.core.absent import way
-from volta.interop.jax_names import gradients, internals, own, partial, primitives
+from volta.interop.jax_names import gradients, internals, own, partial, primitives, shapes
 from volta.scipy.stats.distribution import Distribution
 
 
@@ -62,6 +62,7 @@ ANSWERS: dict[str, Answer] = {
     "jax.dtypes": Answer(own.DTYPES, getattr(volta, "dtypes", None)),
     "jax.experimental.hijax": Answer({}, internal=True),
     "jax.experimental.array_api": Answer(_ARRAY_API, volta.numpy),
+    "jax.experimental.jet": Answer(shapes.JET, volta.experimental.jet),
     "jax.experimental.layout": Answer({}, internal=True),
     "jax.experimental.pjit": Answer({"pjit": volta.jit}),
     "jax.experimental.shard_map": Answer({"shard_map": volta.shard_map}),
@@ -75,7 +76,7 @@ ANSWERS: dict[str, Answer] = {
     "jax.interpreters.mlir": Answer(internals.MLIR, internal=True),
     "jax.interpreters.partial_eval": Answer({**internals.PARTIAL_EVAL, **partial.PARTIAL_EVAL}, internal=True),
     "jax.interpreters.xla": Answer({}, internal=True),
-    "jax.lax": Answer(own.LAX, volta.lax),
+    "jax.lax": Answer({**own.LAX, **shapes.LAX}, volta.lax),
     "jax.monitoring": Answer(dict.fromkeys(("record_event", "record_event_duration_secs"), internals.accepted)),
     "jax.nn.initializers": Answer({"Initializer": Callable}, volta.nn.initializers),
     "jax.ops": Answer(own.OPS),
