@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
 import os
 import runpy
@@ -37,6 +38,7 @@ class _Own(dict[str, bool]):
 
 
 _own = _Own()
+_basename = functools.lru_cache(256)(os.path.basename)
 
 
 @attrs.frozen(slots=True)
@@ -56,7 +58,7 @@ class Source:
         return linecache.getline(self.file, self.line).strip()
 
     def __str__(self) -> str:
-        return f"{cell_of(self.file) or os.path.basename(self.file)}:{self.line} ({self.function})"
+        return f"{cell_of(self.file) or _basename(self.file)}:{self.line} ({self.function})"
 
     def pointer(self) -> str:
         """The place with its line of code, for the last lines of an error message."""

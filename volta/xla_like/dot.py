@@ -161,7 +161,7 @@ def canonical(dot: Dot, strides: DotStrides) -> tuple[Dot, DotStrides]:
         m, b0, la0, o0 = m * b0, 1, 0, 0
     lm = a if m == 1 and lk != a else lm
     found = DotStrides((la0, la1, lm, lk), (rb0, rb1, rk, rn), (o0, o1, om, on))
-    return attrs.evolve(dot, batch=(b0, b1), m=m), found
+    return Dot(dot.spec, (b0, b1), m, dot.n, dot.k), found
 
 
 def column_as_row(dot: Dot, strides: DotStrides) -> tuple[Dot, DotStrides] | None:

@@ -311,7 +311,7 @@ class Lowering:
                 view = ref.view
             flat = view.reshape(view.shape[:nb] + (prod(view.shape[nb : nb + nf]), prod(view.shape[nb + nf :])))
             assert flat is not None
-            sides.append(attrs.evolve(ref, view=flat))
+            sides.append(Ref(ref.val, flat, ref.after))
         return self.add("dot_general", "dot_general", eqn.params, sides, avals[0].shape, avals)
 
     # -- attention -----------------------------------------------------------------------------------------------------

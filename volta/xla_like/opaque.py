@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import attrs
@@ -72,6 +73,11 @@ def _dot(node: Node, ctx: Context) -> list[KernelCall]:
     return _product(a, b, out.dtype, precision, ctx.buffer_of(out), 0, ctx)
 
 
+@lru_cache(256)
+def _spec(lhs: np.dtype, rhs: np.dtype, out: np.dtype, precision: Precision) -> DotSpec:
+    return DotSpec(lhs.name, rhs.name, out.name, precision)
+
+
 def _product(
     a: Ref, b: Ref, dtype: np.dtype, precision: Precision, out: int, offset: int, ctx: Context
 ) -> list[KernelCall]:
@@ -89,7 +95,7 @@ def _product(
             calls += _product(x, y, dtype, precision, out, offset + i * out_batch[0], ctx)
         return calls
     sizes, a_strides, b_strides, out_strides = folded
-    spec = DotSpec(a.dtype.name, b.dtype.name, dtype.name, precision)
+    spec = _spec(a.dtype, b.dtype, dtype, precision)
     lhs, rhs, result = (*a_strides, a_m, a_k), (*b_strides, b_k, b_n), (*out_strides, out_m, item)
     dot, strides = canonical(Dot(spec, sizes, m, n, k), DotStrides(lhs, rhs, result))
     transposed = column_as_row(dot, strides) if dot.name == "dot" else None
