@@ -46,12 +46,15 @@ CAUSES = {
     "message": r"AssertionError: \"(.|\n)*does not match \"",
     "warning": r"Expected warning not found",
     "shape": r"shapes? mismatch|mismatch in shape|AssertionError: (Tuples|\(.*\) != \()",
+    "width": r"AssertionError: dtype\('([a-z]+)\d+'\) != dtype\('\1\d+'\)",
     "dtype": r"AssertionError: (dtype\(|key<|<class).* != |AssertionError: .*dtype",
     "number": r"Not equal to tolerance|Arrays are not (almost )?equal|Mismatched elements|not close",
     "assertion": r"^AssertionError",
     "refused": r"",
 }
-"""What a failure is taken for: the first cause whose pattern is in the last lines of its traceback."""
+"""What a failure is taken for: the first cause whose pattern is in the error's text. JAX's internals, which Volta does
+not have; a name or a keyword that is not there; an error that JAX raises and Volta does not, or in other words; a warning;
+how often something is compiled; a dtype that is wider or narrower, as 64 bits are a switch in JAX; what is refused."""
 
 
 class OutOfTime(BaseException):

@@ -53,3 +53,16 @@ def test_its_derivatives():
     assert (out.item(), slope.item()) == (20, 34)
     with pytest.raises(volta.errors.NotDifferentiableError, match="while"):
         volta.grad(lambda x, i: volta.jit(f)(x, i))(np.float64([1, 2, 3]), twice)
+
+
+def test_what_is_applied_sees_the_shape_of_the_index():
+    x, twice = vnp.asarray(X), np.array([[0, 0], [2, 4]])
+    by_place = np.array([[2.0, 10.0], [3.0, 5.0]])
+    want = X * np.array([20, 1, 3, 1, 5])
+    np.testing.assert_allclose(x.at[twice].apply(lambda v: v * by_place), want)
+    np.testing.assert_allclose(volta.jit(lambda x, i: x.at[i].apply(lambda v: v * by_place))(X, twice), want)
+    z = np.complex64([1 + 1j, 2j, 3])
+    got = (
+        vnp.asarray(z).at[np.array([[0, 0], [2, 2]])].power(np.float32([[2, 3], [2, 2]]))
+    )  # the last of one place stays
+    np.testing.assert_allclose(got, [z[0] ** 3, z[1], z[2] ** 2], rtol=1e-5)

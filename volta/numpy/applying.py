@@ -11,7 +11,7 @@ from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.interp import Tracer
 from volta.lax.loops import while_loop
-from volta.numpy import binary
+from volta.numpy import binary, shaping
 from volta.ops import lax
 
 
@@ -19,6 +19,7 @@ def applied(x: Array, index: Any, func: Callable[[Any], Any], mode: str | None) 
     """The first occurrences of all places, then the second ones, and so on."""
     numbers = lax.reshape(lax.iota(dtypes.int64, x.size), x.shape).at[index]
     places = numbers.get(mode="clip") if mode == "clip" else numbers.get(mode="fill", fill_value=x.size)
+    given = places.shape
     places = lax.reshape(places, (places.size,))
     known = not isinstance(places, Tracer)
     if places.size < 2 or (known and len(np.unique(np.asarray(places))) == places.size):
@@ -28,7 +29,8 @@ def applied(x: Array, index: Any, func: Callable[[Any], Any], mode: str | None) 
 
     def at_turn(i: Any, flat: Array) -> Array:
         there = flat.at[binary.where_three(binary.equal(turn, i), places, np.int64(x.size))]
-        return there.set(func(there.get(mode="clip")), mode="drop")
+        values = func(lax.reshape(there.get(mode="clip"), given))
+        return there.set(shaping.ravel(shaping.broadcast_to(values, given)), mode="drop")
 
     if known:
         for i in range(int(last) + 1):

@@ -28,7 +28,7 @@ from volta.numpy.ufuncs import to_bool
 from volta.ops import lax
 from volta.trace.tracer import setting_of
 
-_MODES = {None: "fill", "fill": "fill", "clip": "clip", "wrap": "clip"}
+_MODES = {None: "fill", "fill": "fill", "clip": "clip", "wrap": "clip", "promise_in_bounds": "clip"}
 
 
 def take_mode(name: str, mode: str | None) -> str:

@@ -132,7 +132,7 @@ class IndexUpdateRef:
     def power(self, values: Any, *, mode: str | None = None, **hints: Any) -> Array:
         """A copy raised to the power ``values`` there."""
         if dtypes.is_complex(self.array.dtype):  # e^(1 log z) is not quite z
-            return self.apply(lambda x: powers.power(x, values), mode=mode)
+            return self.set(powers.power(self.get(mode=mode), values), mode=mode)
         exponent = _update(lax.full(self.array.shape, 1, self.array.dtype), self.index, values, "set", mode)
         return powers.power(self.array, exponent)
 
