@@ -53,8 +53,9 @@ CAUSES = {
     "refused": r"",
 }
 """What a failure is taken for: the first cause whose pattern is in the error's text. JAX's internals, which Volta does
-not have; a name or a keyword that is not there; an error that JAX raises and Volta does not, or in other words; a warning;
-how often something is compiled; a dtype that is wider or narrower, as 64 bits are a switch in JAX; what is refused."""
+not have; a name or a keyword that is not there; an error that JAX raises and Volta does not, or in other words; a
+warning; how often something is compiled; a dtype that is wider or narrower, as 64 bits are a switch in JAX; the rest is
+refused."""
 
 
 class OutOfTime(BaseException):
