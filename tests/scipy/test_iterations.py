@@ -168,3 +168,19 @@ def test_solutions_that_give_up_are_nan_and_what_is_refused():
     ):
         with pytest.raises(error, match=words):
             call()
+
+
+def test_derivatives_of_hermitian_equations_solve_with_the_conjugate():
+    rng = np.random.default_rng(3)
+    root = rng.normal(size=(3, 3)) + 1j * rng.normal(size=(3, 3))
+    a, b = root @ root.conj().T + 3 * np.eye(3), rng.normal(size=3) + 1j * rng.normal(size=3)
+    w = rng.normal(size=3) + 1j * rng.normal(size=3)
+
+    def loss(solve):
+        return lambda a, b: vnp.real(vnp.vdot(w, solve(a, b)))
+
+    for solver in (linalg.cg, linalg.bicgstab, linalg.gmres):
+        found = volta.grad(loss(lambda a, b, f=solver: f(a, b, tol=1e-12)[0]), (0, 1))(a, b)
+        wanted = volta.grad(loss(vnp.linalg.solve), (0, 1))(a, b)
+        for got, want in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-7, atol=1e-9)

@@ -47,7 +47,7 @@ def _solve(name: str, solver: Any, a: Any, b: Any, x0: Any, maxiter: Any, m: Any
     before = (lambda x: x) if m is None else _on_vectors(name, m, unravel, b)
     most = 10 * flat.size if maxiter is None else maxiter
     solve = lambda matvec, right: solver(matvec, right, start, before, most)  # noqa: E731
-    if symmetric:
+    if symmetric and not vnp.iscomplexobj(flat):  # of a Hermitian matrix the transpose is the conjugate
         out = lax.custom_linear_solve(product, flat, solve=solve, symmetric=True)
     else:
         out = lax.custom_linear_solve(product, flat, solve=solve, transpose_solve=solve)
