@@ -121,6 +121,16 @@ def test_settings_are_accepted_where_volta_is_as_they_say() -> None:
     assert own.config.jax_enable_x64 is False
 
 
+def test_attention_is_voltas_whatever_implementation_is_named() -> None:
+    x = np.ones((1, 4, 2, 8), np.float32)
+    want = volta.nn.dot_product_attention(x, x, x, is_causal=True)
+    for name in (None, "xla", "cudnn"):
+        found = own.NN["dot_product_attention"](x, x, x, is_causal=True, implementation=name)
+        assert np.asarray(found).tobytes() == np.asarray(want).tobytes()
+    with pytest.raises(volta.errors.ArgumentError, match="there is no implementation 'triton'"):
+        own.NN["dot_product_attention"](x, x, x, implementation="triton")
+
+
 def test_functions_of_shapes() -> None:
     layout = ("NHWC", "HWIO", "NHWC")
     shape = shapes.conv_general_shape_tuple((2, 8, 8, 3), (3, 3, 3, 5), (2, 2), "VALID", layout)

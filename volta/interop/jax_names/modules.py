@@ -78,6 +78,7 @@ ANSWERS: dict[str, Answer] = {
     "jax.interpreters.xla": Answer({}, internal=True),
     "jax.lax": Answer({**own.LAX, **shapes.LAX}, volta.lax),
     "jax.monitoring": Answer(dict.fromkeys(("record_event", "record_event_duration_secs"), internals.accepted)),
+    "jax.nn": Answer(own.NN, volta.nn),
     "jax.nn.initializers": Answer({"Initializer": Callable}, volta.nn.initializers),
     "jax.ops": Answer(own.OPS),
     "jax.numpy": Answer({**own.NUMPY, **_ARRAY_API}, volta.numpy),

@@ -114,6 +114,19 @@ def _placed(function: Callable[..., Any]) -> Callable[..., Any]:
     return product
 
 
+@functools.wraps(volta.nn.dot_product_attention)
+def dot_product_attention(*args: Any, implementation: str | None = None, **kwargs: Any) -> Array:
+    """With JAX's keyword that says whose kernels compute it: they are Volta's whatever it says.
+
+    Raises:
+        ArgumentError: there is no such implementation in JAX.
+    """
+    if implementation not in (None, "xla", "cudnn"):
+        raise ArgumentError(at_user_line(f"dot_product_attention: there is no implementation {implementation!r}"))
+    out: Array = volta.nn.dot_product_attention(*args, **kwargs)
+    return out
+
+
 def _lying(sampler: Callable[..., Any]) -> Callable[..., Any]:
     """A sampler with JAX's keyword that says how its result lies."""
 
@@ -240,6 +253,7 @@ def jaxpr_as_fun(closed: ClosedJaxpr) -> Callable[..., list[Any]]:
     return lambda *args: eval_jaxpr(closed.jaxpr, closed.consts, *args)
 
 
+NN: dict[str, Any] = {"dot_product_attention": dot_product_attention}
 NUMPY: dict[str, Any] = {
     **scalars.NAMES,
     **{name: _placed(getattr(volta.numpy, name)) for name in ("dot", "einsum", "matmul", "tensordot")},
