@@ -83,3 +83,17 @@ def test_simple_initializers() -> None:
         init.glorot_uniform()(KEY, (3,))
     with pytest.raises(ValueError, match="mode must be"):
         init.variance_scaling(1.0, "fan", "normal")
+
+
+@pytest.mark.parametrize("name", ["glorot_uniform", "he_normal", "lecun_normal", "lecun_uniform"])
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_complex_weights_lie_in_a_disc(name, dtype):
+    weights = np.asarray(getattr(nn.initializers, name)()(KEY, (300, 200), dtype))
+    fan = {"glorot": 250, "he": 300 / 2, "lecun": 300}[name.partition("_")[0]]
+    assert weights.dtype == dtype
+    assert abs(np.abs(weights) ** 2).mean() * fan == pytest.approx(1, rel=0.03)  # of real and imaginary parts together
+    most = np.sqrt(2) if "uniform" in name else 2 / 0.95311164380491208
+    assert 0.98 * most < np.abs(weights).max() * np.sqrt(fan) <= most * (1 + 1e-6)
+    assert abs(weights.mean()) < 0.02 / np.sqrt(fan)
+    again = volta.jit(lambda key: getattr(nn.initializers, name)()(key, (300, 200), dtype))(KEY)
+    assert np.asarray(again).tobytes() == weights.tobytes()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import volta.numpy as vnp
-from volta import random
+from volta import lax, random
 from volta.core import dtypes
 from volta.core.absent import namespace as _namespace
 from volta.core.array import Array
@@ -109,6 +109,20 @@ _FANS: dict[str, Callable[[float, float], float]] = {
 }
 
 
+def _in_a_disc(key: Any, shape: Any, dtype: Any, deviation: float, uniform: bool) -> Array:
+    """Complex numbers around 0, uniform in a disc, or normal and cut at two standard deviations, as JAX draws them."""
+    size, angle = random.split(key)
+    part = dtypes.part_dtype(dtypes.canonicalize(dtype))
+    drawn = random.uniform(size, shape, part)
+    if uniform:
+        radius = vnp.sqrt(2 * drawn)
+    else:
+        radius = vnp.sqrt(-vnp.log1p(drawn * math.expm1(-4.0)))
+        deviation /= 0.95311164380491208
+    theta = 2 * math.pi * random.uniform(angle, shape, part)
+    return vnp.multiply(lax.complex(radius * vnp.cos(theta), radius * vnp.sin(theta)), deviation)
+
+
 def variance_scaling(
     scale: float,
     mode: str,
@@ -139,6 +153,8 @@ def variance_scaling(
         variance = scale / max(n, 1.0)
         if distribution == "normal":
             return vnp.multiply(random.normal(key, shape, dtype), math.sqrt(variance))
+        if dtypes.is_complex(dtypes.canonicalize(dtype)):
+            return _in_a_disc(key, shape, dtype, math.sqrt(variance), distribution == "uniform")
         if distribution == "uniform":
             return vnp.multiply(random.uniform(key, shape, dtype, -1.0, 1.0), math.sqrt(3 * variance))
         # cut at two standard deviations, the normal distribution has this standard deviation: undo it
