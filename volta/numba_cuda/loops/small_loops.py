@@ -24,9 +24,10 @@ from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.loops.rows_apart import Apart, Work, ways_apart, work_of
 from volta.numba_cuda.loops.small_loop_code import LINKS, build_settling, build_small_loop
 from volta.numba_cuda.processors import filling
+from volta.ops.primitive import REGISTRY
 from volta.xla_like.control_calls import Around, bound
 from volta.xla_like.dot import Dot, item_size
-from volta.xla_like.kernels import Access, KernelCall, LoopKernel
+from volta.xla_like.kernels import Access, Compute, KernelCall, LoopKernel
 from volta.xla_like.plan import ExecutionPlan
 from volta.xla_like.views import Ints
 
@@ -42,10 +43,10 @@ _BUSY, _BLOCKS = 128, 132
 OWN = 1 << 14
 """Bytes up to which a block keeps what is carried in shared memory."""
 
-_LAUNCH, _LINK, _ROUND, _EXCHANGE, _MEETING, _BYTES = 1500, 5, 100, 200, 30, 100
-"""Nanoseconds that a launch of an iteration takes; a multiply-add of a chain, an element of a loop, the exchange behind
-a row of elements, and a meeting of threads, where a block's threads wait for it; and bytes of a product's right operand
-that a block reads in one."""
+_LAUNCH, _LINK, _ROUND, _FAR, _OPERATION, _EXCHANGE, _MEETING, _BYTES = 1500, 5, 100, 400, 2, 200, 30, 100
+"""Nanoseconds that a launch of an iteration takes; a multiply-add of a chain, an element of a loop in shared memory,
+one in device memory, an operation on it, the exchange behind a row of elements, and a meeting of threads, where a
+block's threads wait for it; and bytes of a product's right operand that a block reads in one."""
 
 
 @attrs.frozen
@@ -178,6 +179,26 @@ def _threads_of(work: Work) -> int:
     return work.elements * (WARP if work.reduces else 1)
 
 
+def _time_of(work: Work, far: bool) -> int:
+    """Nanoseconds that a thread takes for an element; ``far``: what it reads lies in device memory."""
+    call, kernel = work.call, work.call.kernel
+    if isinstance(kernel, Dot):
+        beside = call.accesses[1].strides[3] == item_size(kernel.spec.rhs)
+        return _ROUND + kernel.k * _LINK * (1 if beside else 4)
+    assert isinstance(kernel, LoopKernel)
+    operations = _OPERATION * sum(REGISTRY[x.name].cost for x in kernel.body if isinstance(x, Compute))
+    first = _FAR if far else _ROUND
+    if not work.reduces:
+        return first + operations
+    return first + _EXCHANGE + (_ROUND // 4 + operations) * -(-call.sizes[-1] // WARP)
+
+
+def _bytes_read(work: Work) -> int:
+    """Of a product's right operand, which a block reads whole."""
+    kernel = work.call.kernel
+    return kernel.batches * kernel.k * kernel.n * item_size(kernel.spec.rhs) if isinstance(kernel, Dot) else 0
+
+
 class _Maker:
     """Shares rows out to blocks, and numbers slots and words."""
 
@@ -216,14 +237,9 @@ class _Maker:
         """About how long an iteration takes."""
         total = 0
         for i, work in enumerate(self._works):
-            rounds, kernel = -(-self._share(i, _threads_of(work)) // self._threads), work.call.kernel
-            total += _MEETING + rounds * _ROUND
-            if isinstance(kernel, Dot):
-                size = item_size(kernel.spec.rhs)
-                apart = 1 if work.call.accesses[1].strides[3] == size else 4
-                total += rounds * kernel.k * _LINK * apart + kernel.batches * kernel.k * kernel.n * size // _BYTES
-            elif work.reduces:
-                total += rounds * (_EXCHANGE + _ROUND * (work.call.sizes[-1] // WARP) // 4)
+            rounds = -(-self._share(i, _threads_of(work)) // self._threads)
+            total += _MEETING + rounds * _time_of(work, not all(self._is_kept(b) for b in work.reads))
+            total += _bytes_read(work) // _BYTES
         return total
 
     def place(self) -> bool:
@@ -239,16 +255,25 @@ class _Maker:
                     self._slots[buffer] = slot
         return self._shared <= shared_of(self._ctx.capability) // 2
 
-    def _slot(self, buffer: int) -> Slot | None:
-        memory = self._memory
-        written, row = buffer in memory.written, self._apart.nbytes.get(buffer, 0)
+    def _is_alone(self, buffer: int) -> bool:
+        """Whether each block computes it for itself."""
+        return buffer in self._memory.written and buffer not in self._apart.nbytes and self._blocks > 1
+
+    def _is_kept(self, buffer: int) -> bool:
+        """Whether a block has it, or its rows of it, in shared memory."""
+        memory, row = self._memory, self._apart.nbytes.get(buffer, 0)
         nbytes = memory.nbytes(buffer)
         mine = row * self._each if row else nbytes
-        whole = not row or row * self._rows == nbytes
-        temporary = memory.is_temporary(buffer)
-        alone = written and not row and self._blocks > 1
-        own = temporary or alone or (written and whole and mine <= OWN and mine % 4 == 0 and row % 4 == 0)
-        if temporary and not whole or alone and mine % 4:
+        small = mine <= OWN and mine % 4 == 0 and row % 4 == 0 and row * self._rows in (0, nbytes)
+        return memory.is_temporary(buffer) or self._is_alone(buffer) or (buffer in memory.written and small)
+
+    def _slot(self, buffer: int) -> Slot | None:
+        memory, row = self._memory, self._apart.nbytes.get(buffer, 0)
+        nbytes, temporary = memory.nbytes(buffer), memory.is_temporary(buffer)
+        written = buffer in memory.written
+        alone, own = self._is_alone(buffer), self._is_kept(buffer)
+        mine = row * self._each if row else nbytes
+        if temporary and row and row * self._rows != nbytes or alone and mine % 4:
             return None
         word = None if temporary else self._word(Access(*memory.around(buffer), ()))
         if not own:
