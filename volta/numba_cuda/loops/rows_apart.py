@@ -112,10 +112,9 @@ def by_rows(call: KernelCall, kernel: LoopKernel) -> KernelCall:
 
 
 def _alike(work: Work, x: Touch) -> bool:
-    """Whether a step that reads what it writes does so element by element."""
-    return all(y == x for y in work.read if y.buffer == x.buffer) and x.strides.count(0) <= sum(
-        n == 1 for n in work.sizes
-    )
+    """Whether a step writes each element to a place of its own, and what it reads of what it writes is that place."""
+    apart = all(stride or n == 1 for stride, n in zip(x.strides, work.sizes, strict=True))
+    return apart and all(y == x for y in work.read if y.buffer == x.buffer)
 
 
 def _of_loop(

@@ -110,36 +110,22 @@ def launches(call: KernelCall, ctx: LaunchContext, instead: int) -> Iterator[Lau
     """The launches of an iteration and those that follow it, up to `ITERATIONS`; none where ``instead``, one launch for
     each kernel of the body, are faster."""
     ((plan, around),) = bound(call)
-    works = _works(plan)
-    if works is None:
-        return
-    memory = _Memory(plan, around, works)
-    makers = [_Maker(works, memory, apart, ctx) for apart in ways_apart(works)]
-    maker = min(makers, key=lambda m: m.work())
+    memory, works = _Memory(plan, around), []
+    for part in (part for x in plan.calls if not x.elided for part in x.each()):
+        work = work_of(part, memory.key)
+        if work is None:
+            return
+        works.append(work)
+    maker = min((_Maker(works, memory, apart, ctx) for apart in ways_apart(works)), key=_Maker.work)
     if maker.nanoseconds() <= _LAUNCH * instead and maker.place():
         yield from maker.launches(call)
 
 
-def _works(plan: ExecutionPlan) -> list[Work] | None:
-    """The elementwise loops and products that the body consists of; None where there is something else."""
-    memory = _Shared(plan)
-    found: list[Work] = []
-    for call in plan.calls:
-        if call.elided:
-            continue
-        for part in call.each():
-            work = work_of(part, memory.key)
-            if work is None:
-                return None
-            found.append(work)
-    return found
-
-
-class _Shared:
+class _Memory:
     """What a plan's buffers are, as far as several are one."""
 
-    def __init__(self, plan: ExecutionPlan) -> None:
-        self.plan = plan
+    def __init__(self, plan: ExecutionPlan, around: Around) -> None:
+        self.plan, self.around = plan, around
         self._places, _ = plan.address_slots()
         self._same = {b.id: b.alias for b in plan.buffers if b.kind == "temp" and b.alias is not None}
         for call in plan.calls:
@@ -156,15 +142,6 @@ class _Shared:
             return buffer
         position = self._places[buffer]
         return min(b for b, place in self._places.items() if place == position and not self.is_temporary(b))
-
-
-class _Memory(_Shared):
-    """What a body's steps touch, by `key`."""
-
-    def __init__(self, plan: ExecutionPlan, around: Around, works: Sequence[Work]) -> None:
-        super().__init__(plan)
-        self.around = around
-        self.written = {b for work in works for b in work.writes}
 
     def nbytes(self, buffer: int) -> int:
         return self.plan.buffers[buffer].nbytes
@@ -204,7 +181,7 @@ class _Maker:
 
     def __init__(self, works: Sequence[Work], memory: _Memory, apart: Apart, ctx: LaunchContext) -> None:
         self._works, self._memory, self._apart, self._ctx = works, memory, apart, ctx
-        self._rows = apart.rows
+        self._rows, self._written = apart.rows, {b for work in works for b in work.writes}
         widest = max((_threads_of(works[i]) // apart.rows for i in apart.split), default=1)
         self._each = min(apart.rows, max(-(-apart.rows // filling(_BLOCKS)), -(-_BUSY // max(1, widest))))
         self._threads = min(THREADS, _up(max(self._share(i, _threads_of(w)) for i, w in enumerate(works)), WARP))
@@ -257,7 +234,7 @@ class _Maker:
 
     def _is_alone(self, buffer: int) -> bool:
         """Whether each block computes it for itself."""
-        return buffer in self._memory.written and buffer not in self._apart.nbytes and self._blocks > 1
+        return buffer in self._written and buffer not in self._apart.nbytes and self._blocks > 1
 
     def _is_kept(self, buffer: int) -> bool:
         """Whether a block has it, or its rows of it, in shared memory."""
@@ -265,12 +242,12 @@ class _Maker:
         nbytes = memory.nbytes(buffer)
         mine = row * self._each if row else nbytes
         small = mine <= OWN and mine % 4 == 0 and row % 4 == 0 and row * self._rows in (0, nbytes)
-        return memory.is_temporary(buffer) or self._is_alone(buffer) or (buffer in memory.written and small)
+        return memory.is_temporary(buffer) or self._is_alone(buffer) or (buffer in self._written and small)
 
     def _slot(self, buffer: int) -> Slot | None:
         memory, row = self._memory, self._apart.nbytes.get(buffer, 0)
         nbytes, temporary = memory.nbytes(buffer), memory.is_temporary(buffer)
-        written = buffer in memory.written
+        written = buffer in self._written
         alone, own = self._is_alone(buffer), self._is_kept(buffer)
         mine = row * self._each if row else nbytes
         if temporary and row and row * self._rows != nbytes or alone and mine % 4:
@@ -287,38 +264,27 @@ class _Maker:
         return len(self._words) - 1
 
     def launches(self, call: KernelCall) -> Iterator[Launch]:
+        """The loop's launch; where blocks have computed for themselves what others read, one that gives it back."""
         steps = tuple(self._steps())
         flag = self._numbers[self._memory.key(self._memory.plan.outputs[0])]
         slots = tuple(self._slots.values())
         loop = SmallLoop(slots, steps, flag, self._rows, self._each, self._threads, self._shared)
-        text = loop.text()
-        name = f"volta_small_loop_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-        source = KernelSource(name, f"small loop\n{text}", partial(build_small_loop, loop=loop))
-        label = f"loop of {' '.join(w.call.describe() for w in self._works)}"
-        settled = [s for s in slots if s.settled is not None]
-        kept = [self._words[s.settled] for s in settled if s.settled is not None]
-        reads, writes = (
-            self._ctx.ranges([Access(b, 0, ()) for b in call.reads]),
-            self._ctx.ranges([*(Access(b, 0, ()) for b in call.writes), *(x for x in kept if isinstance(x, Access))]),
-        )
+        name = f"volta_small_loop_{hashlib.sha256(loop.text().encode()).hexdigest()[:16]}"
+        source = KernelSource(name, f"small loop\n{loop.text()}", partial(build_small_loop, loop=loop))
+        moved = [(self._words[s.settled], self._words[s.word], s.nbytes) for s in slots if s.settled and s.word]
+        kept = [x for x, _, _ in moved if isinstance(x, Access)]
+        reads = self._ctx.ranges([Access(b, 0, ()) for b in call.reads])
+        writes = self._ctx.ranges([*(Access(b, 0, ()) for b in call.writes), *kept])
+        label = f"loop of {' '.join(w.call.describe() for w in self._works[:6])}{' …' * (len(self._works) > 6)}"
         yield self._ctx.launch(
-            source,
-            loop.blocks,
-            loop.threads,
-            self._words,
-            loop.shared,
-            label=label,
-            alone=True,
+            source, loop.blocks, loop.threads, self._words, loop.shared, label=label, alone=True,
             touched=(reads, writes),
-        )
-        if settled:
-            words: list[Word] = []
-            for s, start in zip(settled, kept, strict=True):
-                assert s.word is not None
-                words += [start, self._words[s.word]]
-            sizes = tuple(s.nbytes for s in settled)
+        )  # fmt: skip
+        if moved:
+            sizes = tuple(nbytes for _, _, nbytes in moved)
             name = f"volta_settling_{'_'.join(map(str, sizes))}"
             source = KernelSource(name, f"settling {sizes}", partial(build_settling, sizes=sizes))
+            words = [word for x, to, _ in moved for word in (x, to)]
             copy = self._ctx.launch(source, 1, WARP, words, label="copy", alone=True, touched=(writes, writes))
             yield attrs.evolve(copy, after=(0,))
 
