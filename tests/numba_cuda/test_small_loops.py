@@ -231,6 +231,47 @@ def test_random_bodies(p, data):
     check_on_host(lambda *args: lax.scan(lambda c, xs: (c + 1, p(*xs)), 0, args), *stacked, kernels=KERNELS)
 
 
+ROWWISE = {
+    "tanh": lambda h, v, w, i: (vnp.tanh(h), v),
+    "product": lambda h, v, w, i: (h @ w, v),
+    "transposed product": lambda h, v, w, i: (h @ w.T, v),
+    "Gram": lambda h, v, w, i: (h @ h.T @ h, v),
+    "turned": lambda h, v, w, i: ((w @ h.T).T, v),
+    "shifted rows": lambda h, v, w, i: (vnp.roll(h, 1, 0), v),
+    "shifted columns": lambda h, v, w, i: (h + vnp.roll(h, -1, 1), v),
+    "mirrored": lambda h, v, w, i: (h[::-1], v),
+    "normed": lambda h, v, w, i: (h - h.mean(-1, keepdims=True), v),
+    "sum of columns": lambda h, v, w, i: (h, v + h.sum(0)),
+    "added": lambda h, v, w, i: (h * 0.5 + v, v),
+    "largest": lambda h, v, w, i: (vnp.where(h == h.max(-1, keepdims=True), 0, h), v * 0.5),
+    "row of the number": lambda h, v, w, i: (h, lax.dynamic_index_in_dim(h, i % h.shape[0], 0, False)),
+    "row set": lambda h, v, w, i: (lax.dynamic_update_index_in_dim(h, v, i % h.shape[0], 0), v),
+    "numbered": lambda h, v, w, i: (h + i, v * 0.9),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.sampled_from(sorted(ROWWISE)), min_size=1, max_size=5), st.integers(1, 40), st.integers(1, 20))
+def test_random_steps_of_rows(names, rows, columns):
+    """Whatever rows ask of each other, and however they are shared out."""
+
+    def step(c, x):
+        h, v, i = c
+        before = h
+        for name in names:
+            h, v = ROWWISE[name](h, v, x, i)
+        return (vnp.clip(h, -9, 9), vnp.clip(v, -9, 9), i + 1), (before, v)
+
+    def f(h, v, xs):
+        return lax.scan(step, (h, v, np.int32(0)), xs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small_loops, "_BUSY", 8)
+        patch.setattr(small_loops, "_LAUNCH", 1 << 40)
+        check_on_host(f, normal(rows, columns), normal(columns), normal(3, columns, columns))
+
+
 def test_on_a_device(gpu):
     for name in ("recurrent", "counted", "an uneven block", "what is carried is no row", "a batch of products"):
         f, args, _ = BODIES[name]
