@@ -108,6 +108,22 @@ BODIES = {
     "halves in a product": (
         scanned(lambda h, w: (h @ w, h)), (normal(4, 40).astype(np.float16), normal(3, 40, 40).astype(np.float16)), 1,
     ),
+    "choices": (
+        lambda x: lax.fori_loop(
+            0, 7, lambda i, x: lax.switch(i % 3, [lambda x: x * 1.1, lambda x: x @ x, lambda x: x - x.sum(0)], x), x
+        ),
+        (normal(6, 6),), 1,
+    ),
+    "a choice in a choice": (
+        scanned(lambda c, x: (lax.cond(
+            x[0] > 0, lambda c: lax.cond(c[0, 0] > 0, lambda c: vnp.tanh(c) + x, lambda c: c * x, c), lambda c: -c, c,
+        ), c)),
+        (normal(40, 20), normal(9, 20)), 1,
+    ),
+    "a choice by the number": (
+        lambda h, w: lax.fori_loop(0, 6, lambda i, h: lax.cond(i % 2 == 0, lambda h: h @ w, lambda h: h * 0.5, h), h),
+        (normal(60, 24), normal(24, 24)), 10,
+    ),
     "until they are near": (
         lambda x: lax.while_loop(lambda x: vnp.abs(x * x - 2).max() > 1e-3, lambda x: x - (x * x - 2) / (2 * x), x),
         (np.abs(normal(300)) + 1,), 1,

@@ -7,7 +7,7 @@ such as weights, all of them may read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from math import prod
 from typing import Any
@@ -37,12 +37,14 @@ class Touch:
 
 @attrs.frozen
 class Work:
-    """A step: a loop or a product, its elements' sizes, what it reads and what it writes."""
+    """A step: a loop or a product, its elements' sizes, what it reads and what it writes. It runs ``only`` where the
+    int32 of each buffer is a number, which each element reads."""
 
     call: KernelCall
     sizes: Ints
     read: tuple[Touch, ...]
     written: tuple[Touch, ...]
+    only: tuple[tuple[int, int], ...] = ()
 
     @property
     def elements(self) -> int:
@@ -71,20 +73,18 @@ class Work:
         return bool(self.sizes) and self.sizes[self.outermost] % rows == 0
 
 
-def work_of(call: KernelCall, key: Callable[[int], int]) -> Work | None:
-    """A call as a step; None unless it is a loop, elementwise or with short reductions, or a product of few chunks.
-
-    ``key`` says which buffer stands for one.
-    """
+def work_of(call: KernelCall, only: tuple[tuple[int, int], ...]) -> Work | None:
+    """A call as a step; None unless it is a loop, elementwise or with short reductions, or a product of few chunks."""
     kernel, found = call.kernel, None
     if isinstance(kernel, LoopKernel) and _is_short(call, kernel):
         call = by_rows(call, kernel)
-        found = Work(call, call.sizes[: kernel.rank], *_of_loop(call, kernel, key))
+        found = Work(call, call.sizes[: kernel.rank], *_of_loop(call, kernel))
     elif isinstance(kernel, Dot) and _is_plain(kernel):
-        found = Work(call, (*kernel.batch, kernel.m, kernel.n), *_of_dot(call, kernel, key))
+        found = Work(call, (*kernel.batch, kernel.m, kernel.n), *_of_dot(call, kernel))
     if found is None or not found.elements or any(not _alike(found, x) for x in found.written):
         return None
-    return found
+    flags = tuple(Touch(flag, 4, 0, (0,) * len(found.sizes), (), ()) for flag, _ in only)
+    return attrs.evolve(found, read=(*found.read, *flags), only=only)
 
 
 def _is_short(call: KernelCall, kernel: LoopKernel) -> bool:
@@ -117,9 +117,7 @@ def _alike(work: Work, x: Touch) -> bool:
     return apart and all(y == x for y in work.read if y.buffer == x.buffer)
 
 
-def _of_loop(
-    call: KernelCall, kernel: LoopKernel, key: Callable[[int], int]
-) -> tuple[tuple[Touch, ...], tuple[Touch, ...]]:
+def _of_loop(call: KernelCall, kernel: LoopKernel) -> tuple[tuple[Touch, ...], tuple[Touch, ...]]:
     loads = [x for x in kernel.body if isinstance(x, (Load, IndexValue))]
     found: tuple[list[Touch], list[Touch]] = [], []
     for i, (x, a) in enumerate(zip((*loads, *kernel.stores), call.accesses, strict=True)):
@@ -129,19 +127,19 @@ def _of_loop(
         once = kernel.mode == "map" or (isinstance(x, Store) and x.level == "row") or not a.strides[kernel.rank]
         along = () if once else ((a.strides[kernel.rank], call.sizes[kernel.rank]),)
         strides = a.strides[: kernel.rank]
-        found[i >= len(loads)].append(Touch(key(a.buffer), x.dtype.itemsize, a.offset, strides, along, terms))
+        found[i >= len(loads)].append(Touch(a.buffer, x.dtype.itemsize, a.offset, strides, along, terms))
     return tuple(found[0]), tuple(found[1])
 
 
-def _of_dot(call: KernelCall, dot: Dot, key: Callable[[int], int]) -> tuple[tuple[Touch, ...], tuple[Touch, ...]]:
+def _of_dot(call: KernelCall, dot: Dot) -> tuple[tuple[Touch, ...], tuple[Touch, ...]]:
     lhs, rhs, out = call.accesses
     assert lhs.buffer is not None and rhs.buffer is not None and out.buffer is not None
     (lb0, lb1, lm, lk), (rb0, rb1, rk, rn) = lhs.strides, rhs.strides
     sizes = [item_size(x) for x in (dot.spec.lhs, dot.spec.rhs, dot.spec.out)]
     return (
-        Touch(key(lhs.buffer), sizes[0], lhs.offset, (lb0, lb1, lm, 0), ((lk, dot.k),), ()),
-        Touch(key(rhs.buffer), sizes[1], rhs.offset, (rb0, rb1, 0, rn), ((rk, dot.k),), ()),
-    ), (Touch(key(out.buffer), sizes[2], out.offset, out.strides, (), ()),)
+        Touch(lhs.buffer, sizes[0], lhs.offset, (lb0, lb1, lm, 0), ((lk, dot.k),), ()),
+        Touch(rhs.buffer, sizes[1], rhs.offset, (rb0, rb1, 0, rn), ((rk, dot.k),), ()),
+    ), (Touch(out.buffer, sizes[2], out.offset, out.strides, (), ()),)
 
 
 @attrs.frozen

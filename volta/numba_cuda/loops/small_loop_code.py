@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from math import gcd
 from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
 from volta.emit.builder import HALF_DTYPES, Value, is_float
-from volta.emit.loops import I32, I64, fma, for_range, if_then, load_arg, loop, minimum, offset
+from volta.emit.loops import I1, I32, I64, fma, for_range, if_then, load_arg, loop, minimum, offset
 from volta.numba_cuda.codegen.threads import (
     WARP,
     barrier,
@@ -156,6 +156,15 @@ class _Block:
                 yield b.add(start, at)
 
     def emit(self, step: Step, words: Sequence[ir.Value]) -> None:
+        """One step; all threads of a block find the same in flags."""
+        b, holds = self._b, ir.Constant(I1, 1)
+        for slot, number in step.only:
+            flag = b.load(self.places[slot], typ=I32, align=4)
+            holds = b.and_(holds, b.icmp_signed("==", flag, I32(number)))
+        with if_then(b, holds) if step.only else nullcontext():
+            self._run(step, words)
+
+    def _run(self, step: Step, words: Sequence[ir.Value]) -> None:
         kernel = step.kernel
         if isinstance(kernel, LoopKernel) and kernel.mode == "row":
             self._reduced(step, kernel, words)

@@ -2,7 +2,8 @@
 
 Between two launches lie one or two microseconds: more than a body of a few thousand numbers computes in. So where a
 body consists of elementwise loops, products and short reductions, a block of threads takes them one after the other,
-iteration after iteration, and meets between one that writes and one that reads. Many rows, such as a batch, that never
+iteration after iteration, and meets between one that writes and one that reads; those of choices run under their
+conditions. Many rows, such as a batch, that never
 ask for each other are shared out to blocks, which never wait for one another. What else the body writes, such as the
 number of the iteration, each block computes for itself. Temporaries, and what is carried if it is small, lie in shared
 memory.
@@ -25,7 +26,7 @@ from volta.numba_cuda.loops.rows_apart import Apart, Work, ways_apart, work_of
 from volta.numba_cuda.loops.small_loop_code import LINKS, build_settling, build_small_loop
 from volta.numba_cuda.processors import filling
 from volta.ops.primitive import REGISTRY
-from volta.xla_like.control_calls import Around, bound
+from volta.xla_like.control_calls import Around, Switch, bound
 from volta.xla_like.dot import Dot, item_size
 from volta.xla_like.kernels import Access, Compute, KernelCall, LoopKernel
 from volta.xla_like.plan import ExecutionPlan
@@ -69,7 +70,7 @@ class Slot:
 class Step:
     """A loop or a product of the body: its args as `loop_words` has them, of which ``addresses`` are (word, slot,
     distance) and ``passed`` (word, word of the kernel's own args). ``meets``: the threads meet before it. ``rows``: of
-    its ``elements`` a block computes those of its rows."""
+    its ``elements`` a block computes those of its rows. It runs ``only`` where the int32 of each slot is a number."""
 
     kernel: LoopKernel | Dot
     words: Ints
@@ -78,9 +79,11 @@ class Step:
     elements: int
     rows: bool
     meets: bool
+    only: tuple[tuple[int, int], ...] = ()
 
     def text(self) -> str:
-        return f"{self.kernel.text()}\n{self.words} {self.addresses} {self.passed} {self.rows} {self.meets}"
+        how = f"{self.addresses} {self.passed} {self.rows} {self.meets} {self.only}"
+        return f"{self.kernel.text()}\n{self.words} {how}"
 
 
 @attrs.frozen
@@ -110,22 +113,20 @@ def launches(call: KernelCall, ctx: LaunchContext, instead: int) -> Iterator[Lau
     """The launches of an iteration and those that follow it, up to `ITERATIONS`; none where ``instead``, one launch for
     each kernel of the body, are faster."""
     ((plan, around),) = bound(call)
-    memory, works = _Memory(plan, around), []
-    for part in (part for x in plan.calls if not x.elided for part in x.each()):
-        work = work_of(part, memory.key)
-        if work is None:
-            return
-        works.append(work)
+    memory = _Memory(plan, around)
+    works = memory.works()
+    if works is None:
+        return
     maker = min((_Maker(works, memory, apart, ctx) for apart in ways_apart(works)), key=_Maker.work)
     if maker.nanoseconds() <= _LAUNCH * instead and maker.place():
         yield from maker.launches(call)
 
 
-class _Memory:
-    """What a plan's buffers are, as far as several are one."""
+class _Scope:
+    """A plan that the kernel runs: the loop's, or that of a choice in it."""
 
-    def __init__(self, plan: ExecutionPlan, around: Around) -> None:
-        self.plan, self.around = plan, around
+    def __init__(self, plan: ExecutionPlan, around: Around, parent: _Scope | None = None) -> None:
+        self.plan, self.around, self._parent = plan, around, parent
         self._places, _ = plan.address_slots()
         self._same = {b.id: b.alias for b in plan.buffers if b.kind == "temp" and b.alias is not None}
         for call in plan.calls:
@@ -133,18 +134,78 @@ class _Memory:
                 self._same.update((to, self._same.get(of, of)) for of, to in call.inplace)
 
     def is_temporary(self, buffer: int) -> bool:
-        return self.plan.buffers[self._same.get(buffer, buffer)].kind in ("temp", "unstored")
+        return self.plan.buffers[buffer].kind in ("temp", "unstored")
 
-    def key(self, buffer: int) -> int:
-        """The buffer that stands for all that are the same memory, not only in this layout of temporaries."""
+    def find(self, buffer: int) -> tuple[_Scope, int]:
+        """The buffer that stands for all that are the same memory, not only in this layout of temporaries, and the plan
+        it is of: for what a choice's plan is given, one further out."""
         buffer = self._same.get(buffer, buffer)
         if self.is_temporary(buffer):
-            return buffer
+            return self, buffer
+        if self._parent is not None:
+            outer, at = self.around(buffer)
+            assert at == 0, "plans are given whole buffers"
+            return self._parent.find(outer)
         position = self._places[buffer]
-        return min(b for b, place in self._places.items() if place == position and not self.is_temporary(b))
+        return self, min(b for b, place in self._places.items() if place == position and not self.is_temporary(b))
 
-    def nbytes(self, buffer: int) -> int:
-        return self.plan.buffers[buffer].nbytes
+
+class _Memory:
+    """What the body's buffers are, numbered through all of its plans."""
+
+    def __init__(self, plan: ExecutionPlan, around: Around) -> None:
+        self._body = _Scope(plan, around)
+        self._found: list[tuple[_Scope, int]] = []
+
+    def works(self) -> list[Work] | None:
+        """The steps that the body consists of, those of choices under their conditions; None where there are others."""
+        return self._works(self._body, ())
+
+    def _works(self, scope: _Scope, only: tuple[tuple[int, int], ...]) -> list[Work] | None:
+        found: list[Work] = []
+        for call in scope.plan.calls:
+            if call.elided:
+                continue
+            several: list[list[Work] | Work | None]
+            if isinstance(call.kernel, Switch):
+                flag = self.number(scope, call.kernel.flag)
+                several = [self._works(_Scope(*x, scope), (*only, (flag, i))) for i, x in enumerate(bound(call))]
+            else:
+                several = [self._work(scope, part, only) for part in call.each()]
+            for x in several:
+                if x is None:
+                    return None
+                found += x if isinstance(x, list) else [x]
+        return found
+
+    def _work(self, scope: _Scope, part: KernelCall, only: tuple[tuple[int, int], ...]) -> Work | None:
+        numbers = (None if a.buffer is None else self.number(scope, a.buffer) for a in part.accesses)
+        accesses = tuple(attrs.evolve(a, buffer=n) for a, n in zip(part.accesses, numbers, strict=True))
+        return work_of(attrs.evolve(part, accesses=accesses), only)
+
+    def number(self, scope: _Scope, buffer: int) -> int:
+        key = scope.find(buffer)
+        if key not in self._found:
+            self._found.append(key)
+        return self._found.index(key)
+
+    @property
+    def flag(self) -> int:
+        """Of the loop."""
+        return self.number(self._body, self._body.plan.outputs[0])
+
+    def is_temporary(self, number: int) -> bool:
+        scope, buffer = self._found[number]
+        return scope.is_temporary(buffer)
+
+    def nbytes(self, number: int) -> int:
+        scope, buffer = self._found[number]
+        return scope.plan.buffers[buffer].nbytes
+
+    def outside(self, number: int) -> Access:
+        """Where what is no temporary lies."""
+        scope, buffer = self._found[number]
+        return Access(*scope.around(buffer), ())
 
 
 def _up(n: int, to: int) -> int:
@@ -252,7 +313,7 @@ class _Maker:
         mine = row * self._each if row else nbytes
         if temporary and row and row * self._rows != nbytes or alone and mine % 4:
             return None
-        word = None if temporary else self._word(Access(*memory.around(buffer), ()))
+        word = None if temporary else self._word(memory.outside(buffer))
         if not own:
             return Slot(nbytes, row, word, written=written)
         start, self._shared = self._shared, _up(self._shared + mine, 16)
@@ -266,7 +327,7 @@ class _Maker:
     def launches(self, call: KernelCall) -> Iterator[Launch]:
         """The loop's launch; where blocks have computed for themselves what others read, one that gives it back."""
         steps = tuple(self._steps())
-        flag = self._numbers[self._memory.key(self._memory.plan.outputs[0])]
+        flag = self._numbers[self._memory.flag]
         slots = tuple(self._slots.values())
         loop = SmallLoop(slots, steps, flag, self._rows, self._each, self._threads, self._shared)
         name = f"volta_small_loop_{hashlib.sha256(loop.text().encode()).hexdigest()[:16]}"
@@ -290,8 +351,7 @@ class _Maker:
 
     def _steps(self) -> Iterator[Step]:
         """The steps; threads meet where one reads what was written since they met, or writes what was used."""
-        flag = self._memory.key(self._memory.plan.outputs[0])
-        read, wrote = {flag}, set[int]()
+        read, wrote = {self._memory.flag}, set[int]()
         for number, work in enumerate(self._works):
             meets = bool(wrote.intersection(work.reads) or (read | wrote).intersection(work.writes))
             if meets:
@@ -309,6 +369,7 @@ class _Maker:
             passed.append((at, self._word(words[at])))
             words[at] = 0
         numbers, addresses = laid_out(words)
-        placed = tuple((at, self._numbers[self._memory.key(b)], distance) for at, b, distance in addresses)
+        placed = tuple((at, self._numbers[b], distance) for at, b, distance in addresses)
         assert isinstance(call.kernel, (LoopKernel, Dot))
-        return Step(call.kernel, numbers, placed, tuple(passed), work.elements, rows, meets)
+        only = tuple((self._numbers[flag], number) for flag, number in work.only)
+        return Step(call.kernel, numbers, placed, tuple(passed), work.elements, rows, meets, only)
