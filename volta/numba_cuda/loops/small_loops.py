@@ -44,10 +44,14 @@ _BUSY, _BLOCKS = 128, 132
 OWN = 1 << 14
 """Bytes up to which a block keeps what is carried in shared memory."""
 
-_LAUNCH, _LINK, _ROUND, _FAR, _OPERATION, _EXCHANGE, _MEETING, _BYTES = 1500, 5, 100, 400, 2, 200, 30, 100
-"""Nanoseconds that a launch of an iteration takes; a multiply-add of a chain, an element of a loop in shared memory,
-one in device memory, an operation on it, the exchange behind a row of elements, and a meeting of threads, where a
-block's threads wait for it; and bytes of a product's right operand that a block reads in one."""
+_LAUNCH, _FAR, _ROUND, _OPERATION, _EXCHANGE, _MEETING = 2000, 400, 100, 2, 200, 30
+"""Nanoseconds that an iteration takes for a launch; in a kernel for what a step reads of device memory, a thread's
+element, an operation on it, the exchange behind a row of elements, a meeting of threads. (Seen on an H200: loops are
+done in a half to all of the time that follows from these.)"""
+
+_LINK, _WARP_LINK, _BYTES = 4, 1, 300
+"""Likewise for a multiply-add of a thread's chain, and for what a warp reads for one, of which one comes after the
+other; and bytes of a right operand in a nanosecond."""
 
 
 @attrs.frozen
@@ -217,18 +221,17 @@ def _threads_of(work: Work) -> int:
     return work.elements * (WARP if work.reduces else 1)
 
 
-def _time_of(work: Work, far: bool) -> int:
-    """Nanoseconds that a thread takes for an element; ``far``: what it reads lies in device memory."""
+def _time_of(work: Work, warps: int) -> int:
+    """Nanoseconds that an element takes a thread of a block of so many warps."""
     call, kernel = work.call, work.call.kernel
     if isinstance(kernel, Dot):
         beside = call.accesses[1].strides[3] == item_size(kernel.spec.rhs)
-        return _ROUND + kernel.k * _LINK * (1 if beside else 4)
+        return _ROUND + kernel.k * max(_LINK, _WARP_LINK * warps) * (1 if beside else 4)
     assert isinstance(kernel, LoopKernel)
     operations = _OPERATION * sum(REGISTRY[x.name].cost for x in kernel.body if isinstance(x, Compute))
-    first = _FAR if far else _ROUND
     if not work.reduces:
-        return first + operations
-    return first + _EXCHANGE + (_ROUND // 4 + operations) * -(-call.sizes[-1] // WARP)
+        return _ROUND + operations
+    return _ROUND + _EXCHANGE + (_ROUND // 4 + operations) * -(-call.sizes[-1] // WARP)
 
 
 def _bytes_read(work: Work) -> int:
@@ -276,8 +279,8 @@ class _Maker:
         total = 0
         for i, work in enumerate(self._works):
             rounds = -(-self._share(i, _threads_of(work)) // self._threads)
-            total += _MEETING + rounds * _time_of(work, not all(self._is_kept(b) for b in work.reads))
-            total += _bytes_read(work) // _BYTES
+            total += _MEETING + rounds * _time_of(work, self._threads // WARP) + _bytes_read(work) // _BYTES
+            total += 0 if all(self._is_kept(b) for b in work.reads) else _FAR
         return total
 
     def place(self) -> bool:
