@@ -222,7 +222,7 @@ def _threads_of(work: Work) -> int:
 
 
 def _time_of(work: Work, warps: int) -> int:
-    """Nanoseconds that an element takes a thread of a block of so many warps."""
+    """Nanoseconds that an element takes a thread, where so many warps of a block compute one each."""
     call, kernel = work.call, work.call.kernel
     if isinstance(kernel, Dot):
         beside = call.accesses[1].strides[3] == item_size(kernel.spec.rhs)
@@ -278,8 +278,9 @@ class _Maker:
         """About how long an iteration takes."""
         total = 0
         for i, work in enumerate(self._works):
-            rounds = -(-self._share(i, _threads_of(work)) // self._threads)
-            total += _MEETING + rounds * _time_of(work, self._threads // WARP) + _bytes_read(work) // _BYTES
+            share = self._share(i, _threads_of(work))
+            rounds, warps = -(-share // self._threads), -(-min(share, self._threads) // WARP)
+            total += _MEETING + rounds * _time_of(work, warps) + _bytes_read(work) // _BYTES
             total += 0 if all(self._is_kept(b) for b in work.reads) else _FAR
         return total
 
