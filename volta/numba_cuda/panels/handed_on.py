@@ -6,9 +6,11 @@ others need of a block's rows is in memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from llvmlite import ir
 
-from volta.emit.builder import Builder
+from volta.emit.builder import Builder, Value
 from volta.emit.loops import I32, I64, for_range, if_then, load_args, minimum, offset
 from volta.emit.panels import at
 from volta.numba_cuda.codegen.ptx_semaphore import (
@@ -19,7 +21,15 @@ from volta.numba_cuda.codegen.ptx_semaphore import (
     take_ticket,
     write_serial,
 )
-from volta.numba_cuda.codegen.threads import WARP, barrier, device_pointer, dynamic_shared, new_entry, thread_index
+from volta.numba_cuda.codegen.threads import (
+    WARP,
+    barrier,
+    device_pointer,
+    dynamic_shared,
+    new_entry,
+    thread_index,
+    warp_barrier,
+)
 from volta.numba_cuda.panels.registers import Elements, factored, number, read_row
 from volta.xla_like.panels import PanelSpec
 
@@ -53,7 +63,11 @@ class Flags:
 
     def raised(self, flag: ir.Value) -> None:
         barrier(self.b)
-        with if_then(self.b, self.leads):
+        self.raised_by(self.leads, flag)
+
+    def raised_by(self, one: ir.Value, flag: ir.Value) -> None:
+        """After what makes the others' writes known to the ``one`` thread; it alone waits until all can see them."""
+        with if_then(self.b, one):
             release_semaphore(self.b, self._place(flag), I32(1))
 
 
@@ -109,37 +123,46 @@ class _Factor:
         self.source, self.out = at(b, source, begin, self.dtype), at(b, out, begin, self.dtype)
 
     def run(self) -> None:
+        """What the next block waits for comes first: a diagonal tile is in registers from the start on, another warp
+        than the one that factors it raises the flag of the tile before, and it is written from registers."""
         b, one, diagonal = self.b, self.one, Elements(self.b, self.dtype, _EACH)
-        zero = one.const(self.dtype, 0)
+        zero, on_diagonal = one.const(self.dtype, 0), b.icmp_signed("<", self.block, self.tiles)
+        start = self._source(minimum(b, self.block, b.sub(self.tiles, I64(1))))
+        last, second = b.sub(self.block, I64(1)), b.icmp_signed("==", self.thread, I64(WARP))
         for c in range(_EACH):
             diagonal[c] = zero
         with for_range(b, 0, minimum(b, self.block, self.tiles)) as k:
             self._left_of_diagonal(k)
+            self._write(k)
             self._add(diagonal, self._own(b.mul(k, I64(WARP))), self._own(b.mul(k, I64(WARP))), ROWS)
-        with if_then(b, b.icmp_signed("<", self.block, self.tiles)):
-            self._subtract(self.block, diagonal)
+            with if_then(b, b.and_(on_diagonal, b.icmp_signed("<", k, last))):
+                self.flags.raised(self._flag(self.block, k))
+        with if_then(b, on_diagonal):
+            self._subtract(start, diagonal)
             barrier(b)
+            self.flags.raised_by(b.and_(second, b.icmp_signed(">=", last, I64(0))), self._flag(self.block, last))
             with if_then(b, b.icmp_signed("==", self.warp, I64(0))):
                 x = factored(one, [one.load(self._rest(c), self.dtype) for c in range(WARP)])
                 here = number(one, self.lane)
-                for c in range(WARP):
-                    one.store(one.select(here >= c, x[c], zero), self._own_at(self.block, c))
-            barrier(b)
-            self._write(self.block)
-            self.flags.raised(self._flag(self.block, self.block))
+                row = [one.select(here >= c, x[c], zero) for c in range(WARP)]
+                for c in range(0, WARP, self.few):
+                    write_serial(b, self._out_at(self.block, I64(c)), self._quad(row[c : c + self.few]))
+                warp_barrier(b)
+                self.flags.raised_by(self.flags.leads, self._flag(self.block, self.block))
             with for_range(b, b.add(self.block, I64(1)), self.tiles) as k:
                 for q in range(0, _EACH, self.few):
-                    write_serial(b, self._out_at(k, q), ir.Constant(QUAD, [0.0] * 4))
+                    write_serial(b, self._out_at(k, b.add(self.mine, I64(q))), ir.Constant(QUAD, [0.0] * 4))
 
     def _left_of_diagonal(self, k: ir.Value) -> None:
         """A tile whose columns are the rows of block ``k``."""
         b, one, before = self.b, self.one, Elements(self.b, self.dtype, _EACH)
+        start = self._source(k)
         for c in range(_EACH):
             before[c] = one.const(self.dtype, 0)
         with for_range(b, 0, k) as j:
             self._fetch(k, j)
             self._add(before, self._own(b.mul(j, I64(WARP))), self.tile, self.pitch)
-        self._subtract(k, before)
+        self._subtract(start, before)
         self._fetch(k, k)
         with if_then(b, b.icmp_signed("==", self.warp, I64(0))):
             x = [one.load(self._rest(c), self.dtype) for c in range(WARP)]
@@ -148,9 +171,6 @@ class _Factor:
                     x[i] = x[i] / factor if i == j else one.fma(-factor, x[j], x[i])
                 one.store(x[j], self._own_at(k, j))
         barrier(b)
-        self._write(k)
-        with if_then(b, b.icmp_signed("<", self.block, self.tiles)):
-            self.flags.raised(self._flag(self.block, k))
 
     def _flag(self, row: ir.Value, column: ir.Value) -> ir.Value:
         b, all_ = self.b, self.tiles
@@ -170,10 +190,10 @@ class _Factor:
         b = self.b
         return b.add(b.mul(row, self.columns), b.add(b.mul(tile, I64(WARP)), column))
 
-    def _out_at(self, tile: ir.Value, column: int) -> ir.Value:
+    def _out_at(self, tile: ir.Value, column: ir.Value) -> ir.Value:
         b = self.b
         row = b.add(b.mul(self.block, I64(ROWS)), self.lane)
-        return at(b, self.out, self._element(row, tile, b.add(self.mine, I64(column))), self.dtype)
+        return at(b, self.out, self._element(row, tile, column), self.dtype)
 
     def _add(self, totals: Elements, own: ir.Value, other: ir.Value, pitch: int) -> None:
         """Add the products of 32 columns, in ascending order."""
@@ -184,14 +204,19 @@ class _Factor:
             for c, y in read_row(one, row, self.dtype, 0, _EACH):
                 totals[c] = one.fma(x, y, totals[c])
 
-    def _subtract(self, tile: ir.Value, totals: Elements) -> None:
-        """What is left of a tile, column by column."""
-        b, one = self.b, self.one
+    def _source(self, tile: ir.Value) -> list[Value]:
+        """A thread's elements of a tile, as they are given."""
+        b = self.b
         row = b.add(b.mul(self.block, I64(ROWS)), self.lane)
         start = at(b, self.source, self._element(row, tile, self.mine), self.dtype)
-        for c, x in read_row(one, start, self.dtype, 0, _EACH):
+        return [x for _, x in read_row(self.one, start, self.dtype, 0, _EACH)]
+
+    def _subtract(self, start: Sequence[Value], totals: Elements) -> None:
+        """What is left of a tile, column by column."""
+        b = self.b
+        for c, x in enumerate(start):
             place = b.add(b.mul(b.add(self.mine, I64(c)), I64(self.pitch)), self.lane)
-            one.store(x - totals[c], at(b, self.rest, place, self.dtype))
+            self.one.store(x - totals[c], at(b, self.rest, place, self.dtype))
 
     def _fetch(self, row: ir.Value, column: ir.Value) -> None:
         """Load another block's tile into shared memory, transposed, once it is there."""
@@ -212,8 +237,14 @@ class _Factor:
     def _write(self, tile: ir.Value) -> None:
         b = self.b
         for q in range(0, _EACH, self.few):
-            x: ir.Value = ir.Constant(ir.VectorType(self.one.type_of(self.dtype), self.few), ir.Undefined)
-            for i in range(self.few):
-                column = self._own(b.add(b.mul(tile, I64(WARP)), b.add(self.mine, I64(q + i))))
-                x = b.insert_element(x, self.one.load(at(b, column, self.lane, self.dtype), self.dtype).ir, I32(i))
-            write_serial(b, self._out_at(tile, q), b.bitcast(x, QUAD))
+            columns = [b.add(self.mine, I64(q + i)) for i in range(self.few)]
+            places = [at(b, self._own(b.add(b.mul(tile, I64(WARP)), c)), self.lane, self.dtype) for c in columns]
+            found = [self.one.load(place, self.dtype) for place in places]
+            write_serial(b, self._out_at(tile, columns[0]), self._quad(found))
+
+    def _quad(self, xs: Sequence[Value]) -> ir.Value:
+        """Neighbours, as they are written at once."""
+        x: ir.Value = ir.Constant(ir.VectorType(self.one.type_of(self.dtype), self.few), ir.Undefined)
+        for i, y in enumerate(xs):
+            x = self.b.insert_element(x, y.ir, I32(i))
+        return self.b.bitcast(x, QUAD)

@@ -93,11 +93,17 @@ def summed(terms: Sequence[Value]) -> Value:
 
 
 def factored(one: Builder, x: Sequence[Value]) -> list[Value]:
-    """The rows of L from those of a square, of which each lane of a block's first warp has one."""
+    """The rows of L from those of a square, of which each lane of a block's first warp has one. A lane also has what is
+    left of its diagonal element by itself: so the next root waits for no product that goes from lane to lane."""
     b, x, here = one.irbuilder, list(x), number(one, thread_index(one.irbuilder))
+    left = x[0]
+    for c in range(1, len(x)):
+        left = one.select(here == c, x[c], left)
     for j in range(len(x)):
-        root = one.sqrt(shuffle(b, "idx", x[j], I32(j)))
-        x[j] = one.select(here == j, root, x[j] / root)
+        root = one.sqrt(shuffle(b, "idx", left, I32(j)))
+        quotient = x[j] / root
+        left = one.fma(-quotient, quotient, left)
+        x[j] = one.select(here == j, root, quotient)
         for c in range(j + 1, len(x)):
             x[c] = one.fma(-shuffle(b, "idx", x[j], I32(c)), x[j], x[c])
     return x
