@@ -41,15 +41,40 @@ def test_every_kernel_waits_before_it_writes(capability):
         assert writes is not None and waits < writes.start(), name
 
 
+def read_before(text):
+    """How many args a kernel reads before it waits; it reads none behind that."""
+    before, after = text.split("griddepcontrol.wait")
+    (own,) = set(re.findall(r"ld\.global\.\w+\s+%\w+, \[(%\w+)(?:\+\d+)?\]", before))
+    args = re.findall(rf"ld\.global\.\w+\s+%\w+, \[{own}(?:\+\d+)?\]", before)
+    assert f"[{own}" not in after
+    return len(args)
+
+
 def test_attention_of_one_query_reads_its_args_before_it_waits():
     """All at once: where they are read as they are needed, each is a way to memory."""
     q, k = np.zeros((1, 1, 2, 64), np.float32), np.zeros((1, 128, 2, 64), np.float32)
     plan, _ = plan_on_cuda(volta.make_jaxpr(nn.dot_product_attention)(q, k, k))
     (source,) = (x.source for x in kernels.launches_of(plan, "9.0") if x.source.name.endswith("staged"))
-    before, after = ptx.compile_ptx([source], "9.0").split("griddepcontrol.wait")
-    args = re.findall(r"ld\.global\.\w+\s+%\w+, \[(%\w+)\+\d+\]", before)
-    assert len(args) > 15
-    assert not any(f"[{register}" in after for register in args)
+    assert read_before(ptx.compile_ptx([source], "9.0")) > 15
+
+
+ROW = np.zeros(4096, np.float32)
+SMALL = {
+    "map": (lambda x, i: nn.silu(x[:40]) * x[40:80], 4),
+    "row": (lambda x, i: nn.rms_norm(x, x), 3),
+    "scatter": (lambda x, i: x.at[i].set(x[:2], mode="drop"), 8),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_so_do_small_kernels(name):
+    """They stand one behind the other, as a decoder's do, and do nothing but wait for memory."""
+    f, least = SMALL[name]
+    plan, _ = plan_on_cuda(volta.make_jaxpr(f)(ROW, np.zeros(2, np.int32)))
+    sources = [x.source for x in kernels.launches_of(plan, "9.0") if x.source.name.startswith(f"volta_{name}")]
+    assert sources
+    for source in sources:
+        assert read_before(ptx.compile_ptx([source], "9.0")) >= least, source.name
 
 
 @pytest.mark.slow

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from llvmlite import ir
 
@@ -45,10 +46,10 @@ def new_entry(
     for key, number in notes.items():
         module.add_named_metadata("nvvm.annotations").add(module.add_metadata([entry, key, I32(number)]))
     b = ir.IRBuilder(entry.append_basic_block("entry"))
+    ptx_following.let_next_begin(b)
     b.call(body, [entry.args[0], _register(b, "ctaid.x")])
     b.ret_void()
     b = ir.IRBuilder(body.append_basic_block("entry"))
-    ptx_following.let_next_begin(b)
     if waits:
         ptx_following.await_earlier(b)
     return body, b
@@ -68,9 +69,18 @@ def read_args_first(body: ir.Function) -> None:
         if (word, x.type) not in first:
             first[word, x.type] = load_arg(b, body.args[0], word)
     for user in every:
-        for x in dict.fromkeys(user.operands):
+        for x in dict.fromkeys(_operands(user)):
             if x in reads:
                 user.replace_usage(x, first[reads[x], x.type])
+    used = Counter(x for user in every for x in _operands(user))
+    for x in reads:
+        x.parent.instructions.remove(x)
+        if used[x.operands[0]] == 1:
+            x.parent.instructions.remove(x.operands[0])
+
+
+def _operands(user: ir.Instruction) -> Iterable[ir.Value]:
+    return [x for x, _ in user.incomings] if isinstance(user, ir.PhiInstr) else user.operands
 
 
 def _word_of(body: ir.Function, x: ir.Instruction) -> int | None:
@@ -89,6 +99,7 @@ def merge_entry(module: ir.Module, name: str) -> None:
     entry, body = module.get_global(name), module.get_global(f"{name}_body")
     entry.blocks.clear()
     b = ir.IRBuilder(entry.append_basic_block("entry"))
+    ptx_following.let_next_begin(b)
     args, block = entry.args[0], _register(b, "ctaid.x")
     shift, at_starts, at_calls, size, _ = load_args(b, args, TABLE_WORDS)
     start = load_arg(b, args, b.add(b.lshr(block, shift), I64(TABLE_WORDS)))

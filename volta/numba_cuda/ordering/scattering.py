@@ -16,7 +16,7 @@ from llvmlite import ir
 from volta.emit.builder import Builder, Value, compute_dtype
 from volta.emit.loops import I32, I64, for_range, if_else, if_then, load_args, loop, minimum, offset
 from volta.emit.reducers import Reducer, State
-from volta.numba_cuda.codegen.threads import device_pointer, new_entry
+from volta.numba_cuda.codegen.threads import device_pointer, new_entry, read_args_first
 from volta.numba_cuda.ordering.indexing import TILE_THREADS as THREADS
 from volta.numba_cuda.ordering.indexing import Tile, divide, halves, word
 from volta.xla_like.ordering import SCATTERS, ScatterSpec
@@ -151,6 +151,7 @@ def build_few(module: ir.Module, name: str, spec: ScatterSpec, lanes: int) -> ir
                     with alone.otherwise():
                         u.combine(slot, u.tree(_of_mask(u, mask)))
     b.ret_void()
+    read_args_first(function)
     return function
 
 
