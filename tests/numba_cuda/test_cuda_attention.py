@@ -67,9 +67,22 @@ def test_keys_in_shared_memory_round_by_round(dtype):
 
 
 def test_key_blocks_of_few_rows_are_shared_out():
-    q, k, v, _ = operands(1, 2, 1, 2, 1100, 8, 40)
-    assert [n.split("_")[-1] for n in names_of(lax.attention, q, k, v)][:2] == ["blocksw", "mergew"]
-    check_on_host(lambda *a: lax.attention(*a, scale=0.3), q, k, v, orders=("shuffled",), kernels=KERNELS)
+    """A warp has one, or all threads of a block two that come to shared memory, where there is room."""
+    for name, head, value_head in (("shares", 8, 40), ("blocksw", 64, 104)):
+        q, k, v, _ = operands(1, 2, 1, 2, 1100, head, value_head)
+        names = names_of(lax.attention, q, k, v, capability="7.5")
+        assert [n.split("_")[-1] for n in names][:2] == [name, "mergew"]
+        check_on_host(
+            lambda *a: lax.attention(*a, scale=0.3), q, k, v, orders=("shuffled",), kernels=KERNELS, capability="7.5"
+        )  # fmt: skip
+
+
+def test_a_block_of_threads_may_have_several_rounds_of_a_row(monkeypatch):
+    monkeypatch.setattr(attention_choice, "_FEW_BLOCKS", 8)
+    q, k, v, _ = operands(2, 2, 1, 1, 1100, 8, 40)
+    for start in ([1099, 130], [600, -2], [0, 127]):
+        params = {"scale": 0.3, "causal": True, "start": np.array(start, np.int32)}
+        check_on_host(lambda *a, p=params: lax.attention(*a, **p), q, k, v, orders=("shuffled",))
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from volta.numba_cuda.attention.attention_backward import backward_bytes, build_
 from volta.numba_cuda.attention.attention_fused import build_attention_backward, fused_bytes
 from volta.numba_cuda.attention.attention_layout import WIDE, AttentionTile
 from volta.numba_cuda.attention.attention_row_gradients import build_gradient
-from volta.numba_cuda.attention.attention_row_stages import build_staged, stage_bytes
+from volta.numba_cuda.attention.attention_row_stages import build_staged, build_staged_blocks, stage_bytes
 from volta.numba_cuda.attention.attention_rows import THREADS, build_forward, row_blocks
 from volta.numba_cuda.attention.attention_serial import semaphore_words
 from volta.numba_cuda.attention.attention_split import build_split, split_blocks, split_bytes
@@ -188,10 +188,15 @@ def split(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     reads = [x for x in call.accesses if x.buffer in call.reads]
     writes = [x for x in call.accesses if x.buffer in call.writes]
     stem, text = kernel_name(LibraryKernel("attention", spec)), f"attention {spec} {whole}"
-    yield ctx.step(
-        f"{stem}_blocks{'w' * whole}", f"{text} blocks", lambda m, n: build_split(m, n, spec, whole, False),
-        split_blocks(rows, op.keys), THREADS, words, reads, [results],
-    )  # fmt: skip
+    if is_staged(call, ctx.capability):
+        source = KernelSource(f"{stem}_shares", f"{text} shares", lambda m, n: build_staged_blocks(m, n, spec))
+        grid, touched = rows * (filling(_FEW_BLOCKS) // rows), (ctx.ranges(reads), ctx.ranges([results]))
+        yield ctx.launch(source, grid, THREADS, words, stage_bytes(spec), touched=touched)
+    else:
+        yield ctx.step(
+            f"{stem}_blocks{'w' * whole}", f"{text} blocks", lambda m, n: build_split(m, n, spec, whole, False),
+            split_blocks(rows, op.keys), THREADS, words, reads, [results],
+        )  # fmt: skip
     yield ctx.step(
         f"{stem}_merge{'w' * whole}", f"{text} merge", lambda m, n: build_split(m, n, spec, whole, True),
         rows, THREADS, words, [*reads, results], writes,

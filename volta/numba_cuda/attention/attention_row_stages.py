@@ -10,10 +10,21 @@ from llvmlite import ir
 
 from volta.emit.attention_args import Arg
 from volta.emit.builder import item_size
+from volta.emit.dot_args import ceil_div
 from volta.emit.loops import I32, I64, fma, for_range, if_then, loop, offset
 from volta.numba_cuda.attention.attention_rows import EACH, THREADS, RowForward
+from volta.numba_cuda.attention.attention_split import Split
+from volta.numba_cuda.codegen.ptx_following import await_earlier
 from volta.numba_cuda.codegen.ptx_ops import ballot, commit_copies, copy_async, once, wait_copies
-from volta.numba_cuda.codegen.threads import WARP, barrier, dynamic_shared, new_entry, read_args_first
+from volta.numba_cuda.codegen.threads import (
+    WARP,
+    barrier,
+    block_count,
+    block_index,
+    dynamic_shared,
+    new_entry,
+    read_args_first,
+)
 from volta.xla_like.attention import BLOCK, AttentionSpec
 
 AT_ONCE = 2
@@ -38,6 +49,16 @@ def build_staged(module: ir.Module, name: str, spec: AttentionSpec) -> ir.Functi
     """Add the kernel; its grid is `row_blocks`."""
     function, b = new_entry(module, name, THREADS, 1, waits=False)
     _Staged(b, function, spec, True).emit()
+    b.ret_void()
+    read_args_first(function)
+    return function
+
+
+def build_staged_blocks(module: ir.Module, name: str, spec: AttentionSpec) -> ir.Function:
+    """Add the first kernel of `attention_split` to a module, for any number of blocks of threads that each row has
+    alike."""
+    function, b = new_entry(module, name, THREADS, 1, waits=False)
+    _StagedBlocks(b, function, spec, True).emit()
     b.ret_void()
     read_args_first(function)
     return function
@@ -148,3 +169,21 @@ class _Staged(RowForward):
                 found = b.select(seen, fma(b, weight, value, found), found)
             it.advance(found)
         return it.results[0]
+
+
+class _StagedBlocks(_Staged, Split):
+    """Blocks of threads share out the rounds of a row; what they find of key blocks is left in device memory."""
+
+    def emit(self) -> None:
+        b = self.b
+        rest = self.find_head(block_index(b))
+        row, share = b.urem(rest, self.t), b.udiv(rest, self.t)
+        rows = b.mul(b.mul(self.arg(Arg.B), self.arg(Arg.N)), self.t)
+        step = b.mul(b.udiv(block_count(b), rows), I64(_KEYS))
+        await_earlier(b)
+        stop = self.locate(row)
+        results = self.results(row, ceil_div(b, self.s, BLOCK))
+        with loop(b, b.mul(share, I64(_KEYS)), stop, step) as it:
+            self.fetch(it.index, stop)
+            self.round(row, it.index, stop, b.udiv(it.index, I64(BLOCK)), *results)
+            barrier(b)

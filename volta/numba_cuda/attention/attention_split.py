@@ -39,7 +39,7 @@ def build_split(module: ir.Module, name: str, spec: AttentionSpec, whole: bool, 
     return function
 
 
-class _Split(RowForward):
+class Split(RowForward):
     def results(self, row: ir.Value, blocks: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Where a row's results are: m, l and whether any key is seen; and weighted values."""
         b, a = self.b, self.arg
@@ -54,7 +54,7 @@ class _Split(RowForward):
         )
 
 
-class _Blocks(_Split):
+class _Blocks(Split):
     """A warp has one key block of a row."""
 
     def shared_bytes(self) -> int:
@@ -73,7 +73,7 @@ class _Blocks(_Split):
         self.round(row, first, stop, number, *self.results(row, blocks))
 
 
-class _Merging(_Split):
+class _Merging(Split):
     """A block of threads has a row: a thread first one of its key blocks, then one of its elements.
 
     Of a key block it finds the factors that merging it takes: all largest scores before it are known at once.
