@@ -52,3 +52,13 @@ def test_what_has_no_exponential() -> None:
         volta.scipy.linalg.expm(np.ones(3, "f4"))
     with pytest.raises(ShapeError, match="max_squarings must not be negative"):
         volta.scipy.linalg.expm(A[0], max_squarings=-1)
+
+
+def test_one_form_and_several_bases_are_broadcast():
+    t = np.float64([[0, -1], [1, 0]])
+    z = np.stack([np.eye(2), t])
+    for first, second in ((t, z), (np.stack([t, t]), z[0])):
+        found, basis = volta.scipy.linalg.rsf2csf(first, second)
+        assert found.shape == basis.shape == (2, 2, 2)
+        whole = np.asarray(basis) @ np.asarray(found) @ np.asarray(basis).conj().transpose(0, 2, 1)
+        np.testing.assert_allclose(whole, second @ first @ np.swapaxes(second, -1, -2), atol=1e-12)

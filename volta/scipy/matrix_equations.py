@@ -84,7 +84,8 @@ def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple[Arra
     """
     t, z = promote_floats("rsf2csf", T, Z)
     t, turned = decompositions.schur(square("rsf2csf", t))
-    return t, product(z, turned)
+    z = product(z, turned)
+    return shaping.broadcast_to(t, z.shape), z
 
 
 def funm(A: ArrayLike, func: Callable[[Array], Any], disp: bool = True) -> Any:  # noqa: N803 - SciPy's name
