@@ -142,7 +142,7 @@ def _serial(product: DotLaunch, whole: int, serial: int, taken: int, tree_slots:
 def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     """The launches of a product, with its epilogue where there is one."""
     problem = problem_of(call)
-    if problem.dot.name == "dot_tc" and problem.dot.spec.blocks is not None:
+    if dot_tensor.wants_numbers(problem, ctx.capability):
         room = ctx.scratch(2 * problem.dot.n * problem.dot.k)
         yield dot_rounded.unpacked(problem, room, ctx)
         call = _with_numbers(call, problem, room)

@@ -25,6 +25,7 @@ from volta.numba_cuda.products.dot_problem import Problem
 from volta.numba_cuda.products.dot_tensor_load import BLOCK, ITEMS, LINE, PIECE, OperandLayout, line_along
 from volta.numba_cuda.products.dot_tensor_persistent import PersistentProduct
 from volta.numba_cuda.products.dot_tensor_product import Product
+from volta.numba_cuda.products.dot_tensor_unpack import UnpackingProduct
 from volta.numba_cuda.products.dot_tensor_variant import TensorVariant
 from volta.xla_like.dot import DotSpec, item_size
 from volta.xla_like.kernels import Access
@@ -45,6 +46,7 @@ class Shape:
     alone: float
     together: float
     besides: float
+    unpacking: int = 0  # threads that unpack weights
 
     def time(self, tiles: int, depth: int) -> float:
         """What so many tiles take, each so many tiles of k deep."""
@@ -58,6 +60,9 @@ _SHAPES: dict[str, tuple[Shape, ...]] = {
         Shape(128, 256, 4, 1, 0.69, 0.69, 1.45), Shape(128, 192, 5, 1, 0.535, 0.535, 1.2),
         Shape(128, 128, 6, 1, 0.37, 0.37, 0.8), Shape(64, 128, 4, 2, 0.22, 0.41, 0.6),
         Shape(128, 64, 8, 1, 0.26, 0.26, 0.3), Shape(64, 64, 6, 2, 0.17, 0.34, 0.2),
+    ),
+    "unpacking": (
+        Shape(128, 128, 4, 1, 0.24, 0.24, 0.8, 256), Shape(64, 128, 5, 1, 0.15, 0.15, 0.5, 256),
     ),
     "writing": (Shape(128, 128, 5, 1, 0.37, 0.37, 0.8),),
     "wgmma": (
@@ -73,6 +78,10 @@ _SHAPES: dict[str, tuple[Shape, ...]] = {
 OLDEST = (8, 0)
 """The oldest compute capability whose tensor cores take these precisions."""
 
+
+_UNPACKED_ROWS = 128
+"""Rows up to which a product unpacks weights in blocks itself: of 64 it takes a third of the time of an array and its
+product (4096 x 4096: 9.8 us for 33), as its bytes are few; of 512 that is as fast or faster."""
 
 _LEAST = 8
 """Rows and columns of products of int8 from which on tensor cores have them."""
@@ -123,6 +132,8 @@ def maps_of(problem: Problem, variant: TensorVariant, before: int) -> list[Word]
     for side, operand, length in zip(
         _sides(problem), (variant.lhs, variant.rhs), (variant.rows, variant.cols), strict=True
     ):
+        if operand.load != "map":
+            continue
         along_k = line_along(operand, variant.kind) == "k"
         (outer, inner), batch = problem.dot.batch, side.array.strides[:2]
         steps = [(side.count, side.own) if along_k else (problem.dot.k, side.k), (inner, batch[1]), (outer, batch[0])]
@@ -151,6 +162,8 @@ def _sides(problem: Problem) -> tuple[_Side, _Side]:
 def choose(problem: Problem, capability: str) -> TensorVariant:
     """The kernel for a product. Nothing that is chosen here changes a bit."""
     dot, spec, sides = problem.dot, problem.dot.spec, _sides(problem)
+    if spec.blocks is not None:
+        return _unpacking(problem)
     # the right one is rounded to tf32 when it comes here (`round_operands`); doing it again changes nothing
     kind = spec.lhs if item_size(spec.lhs) < 4 else {"bf16": "bfloat16", "tf32": "tf32"}[spec.precision]
     lhs, rhs = (_operand(dtype, side) for dtype, side in zip((spec.lhs, spec.rhs), sides, strict=True))
@@ -176,6 +189,35 @@ def choose(problem: Problem, capability: str) -> TensorVariant:
     if problem.epilogue is None:
         return v
     return attrs.evolve(v, store="single", epilogue=problem.epilogue, together=_together(problem, steps))
+
+
+def wants_numbers(problem: Problem, capability: str) -> bool:
+    """Whether weights in blocks of few bits must become an array before tensor cores multiply with them: for many rows,
+    and where no kernel of the GPU's unpacks them."""
+    dot = problem.dot
+    if dot.name != "dot_tc" or dot.spec.blocks is None:
+        return False
+    rows = _operand(dot.spec.lhs, _sides(problem)[0])
+    return capability != "9.0a" or dot.m > _UNPACKED_ROWS or rows != OperandLayout(dot.spec.lhs, "k", "async")
+
+
+def _unpacking(problem: Problem) -> TensorVariant:
+    """The kernel for a product with weights in blocks."""
+    dot, spec = problem.dot, problem.dot.spec
+    depth = -(-dot.k * ITEMS[spec.lhs] // LINE)
+    lhs, rhs = OperandLayout(spec.lhs, "k", "map"), OperandLayout(spec.rhs, "k", "blocks")
+    store: Literal["pairs", "single"] = "pairs" if dot.n % 2 == 0 else "single"
+
+    def variant(shape: Shape) -> TensorVariant:
+        return TensorVariant(
+            "wgmma", spec.lhs, shape.rows, shape.cols, shape.stages, lhs, rhs, store, shape.resident,
+            unpacking=shape.unpacking,
+        )  # fmt: skip
+
+    def time(shape: Shape) -> float:
+        return shape.time(-(-dot.m // shape.rows) * -(-dot.n // shape.cols), depth)
+
+    return variant(min(_SHAPES["unpacking"], key=time))
 
 
 def _together(problem: Problem, steps: Sequence[int]) -> int:
@@ -226,6 +268,7 @@ def _through_registers(operand: OperandLayout, size: int, k: int) -> OperandLayo
 def build_tensor_dot(module: ir.Module, name: str, spec: DotSpec, variant: TensorVariant) -> ir.Function:
     """Add a kernel; its args are those of `Arg` and `Sharing`, with the operands' maps behind them."""
     function, b = new_entry(module, name, variant.threads, variant.resident)
-    (PersistentProduct if variant.mapped else Product)(module, b, spec, variant, function).emit()
+    mapped = UnpackingProduct if variant.unpacking else PersistentProduct
+    (mapped if variant.mapped else Product)(module, b, spec, variant, function).emit()
     b.ret_void()
     return function

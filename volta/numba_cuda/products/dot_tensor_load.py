@@ -32,12 +32,12 @@ class OperandLayout:
 
     ``along``: the dimension in which neighbours lie next to each other ("k", or "mn": its rows or columns). ``load``:
     "map" and "async" copy as they are, boxes by the copy engine or pieces; "whole" loads pieces, "single" elements, and
-    both may convert.
+    both may convert; "blocks" unpacks those of few bits (``dtype`` is their format).
     """
 
     dtype: str
     along: Literal["k", "mn"]
-    load: Literal["map", "async", "whole", "single"]
+    load: Literal["map", "async", "whole", "single", "blocks"]
 
     def suffix(self) -> str:
         return f"{self.along}{self.load[0]}"

@@ -38,7 +38,9 @@ class PersistentProduct(Product):
     ) -> None:
         super().__init__(module, b, spec, variant, function)
         self.block_args = function.args[0]
-        self.maps = [offset(b, self.block_args, 8 * (variant.maps + ptx_tensor_map.MAP_WORDS * i)) for i in range(2)]
+        count = sum(side.load == "map" for side in (variant.lhs, variant.rhs))
+        words = (variant.maps + ptx_tensor_map.MAP_WORDS * i for i in range(count))
+        self.maps = [offset(b, self.block_args, 8 * word) for word in words]
 
     def emit(self) -> None:
         b, v = self.b, self.v
@@ -49,7 +51,7 @@ class PersistentProduct(Product):
         tiles = self.args.WHOLE
         with if_then(b, b.icmp_signed("==", self.thread, I64(0))):
             for stage in range(v.stages):
-                ptx_mbarrier.begin(b, self._full(I32(stage)), 1)
+                ptx_mbarrier.begin(b, self._full(I32(stage)), self._filling())
                 ptx_mbarrier.begin(b, self._empty(I32(stage)), v.multiplying // WARP)
             if v.writing:
                 ptx_mbarrier.begin(b, self._left(), v.multiplying // WARP)
@@ -69,8 +71,18 @@ class PersistentProduct(Product):
                     self._write_all(tiles, first)
                 elif v.sharing:
                     ptx_wgmma.have_registers(b, _PRODUCERS, more=False)
-                with if_then(b, producing), loop(b, block_index(b), tiles, block_count(b), [I32(0), I32(0)]) as it:
+                produces = b.icmp_signed(">=", self.thread, I64(v.multiplying)) if v.unpacking else producing
+                begin = [self._first_stage(), I32(0)]
+                with if_then(b, produces), loop(b, block_index(b), tiles, block_count(b), begin) as it:
                     it.advance(*self._produce(it.index, *it.values))
+
+    def _filling(self) -> int:
+        """Who arrives where a stage becomes full, besides bytes."""
+        return 1
+
+    def _first_stage(self) -> ir.Value:
+        """The stage that who produces fills first."""
+        return I32(0)
 
     def _write_all(self, tiles: ir.Value, first: ir.Value) -> None:
         """Share out the registers of who does not multiply, and write the block's tiles."""

@@ -6,6 +6,7 @@ from typing import Literal
 
 import attrs
 
+from volta.core.block_formats import FORMATS
 from volta.emit.dot_args import Arg
 from volta.numba_cuda.codegen.ptx_mbarrier import BARRIER_BYTES
 from volta.numba_cuda.codegen.ptx_tensor_map import MAP_WORDS
@@ -42,6 +43,7 @@ class TensorVariant:
     resident: int = 1  # blocks that a multiprocessor must have staging for: bounds the registers
     epilogue: Epilogue | None = None
     together: int = 1
+    unpacking: int = 0  # threads that unpack the right operand, where it lies in blocks of few bits
 
     @property
     def asynchronous(self) -> bool:
@@ -50,8 +52,8 @@ class TensorVariant:
     @property
     def mapped(self) -> bool:
         """Whether the kernel is persistent and warp-specialized: a producer warp loads operands by tensor maps
-        (TMA)."""
-        return self.lhs.load == self.rhs.load == "map"
+        (TMA), or others unpack the right one."""
+        return self.lhs.load == "map"
 
     @property
     def multiplying(self) -> int:
@@ -69,9 +71,19 @@ class TensorVariant:
         return self.mapped and (self.writing > 0 or self.kind == "tf32")
 
     @property
+    def group(self) -> int:
+        """Threads that unpack a tile of k: a thread one column of it or more."""
+        return min(self.unpacking, self.cols)
+
+    @property
+    def groups(self) -> int:
+        """Of which each unpacks one tile of k in so many."""
+        return self.unpacking // self.group
+
+    @property
     def producing(self) -> int:
         """Threads of the producer warp, or the four that share registers out together."""
-        return self.mapped * (GROUP if self.sharing else WARP)
+        return self.unpacking or self.mapped * (GROUP if self.sharing else WARP)
 
     @property
     def threads(self) -> int:
@@ -84,12 +96,14 @@ class TensorVariant:
     def shared_bytes(self, out: int) -> int:
         """Dynamic shared memory of a block, where an element of the output has so many bytes.
 
-        Behind the stages and their barriers comes staging for a tile with an epilogue, with two barriers more. Where
-        blocks have one tile alone, it takes the place of the stages.
+        Behind the stages and their barriers comes staging for a tile with an epilogue, with two barriers more, or
+        places for two blocks of few bits of each column. Where blocks have one tile alone, it takes the place of the
+        stages.
         """
+        packed = 2 * self.groups * self.cols * FORMATS[self.rhs.dtype].nbytes if self.unpacking else 0
         stages = self.stages * (self.stage_bytes + 2 * BARRIER_BYTES * self.mapped)
         staging = self.rows * self.cols * out + 2 * BARRIER_BYTES if self.writing else 0
-        return stages + staging + ALIGN
+        return stages + staging + packed + ALIGN
 
     @property
     def maps(self) -> int:
@@ -100,4 +114,5 @@ class TensorVariant:
 
     def suffix(self) -> str:
         shape = f"{self.instruction}_{self.kind}_{self.rows}x{self.cols}x{self.stages}x{self.resident}"
-        return f"{shape}_{self.lhs.suffix()}_{self.rhs.suffix()}_{self.store}"
+        unpacked = f"_{self.rhs.dtype}_{self.unpacking}" if self.unpacking else ""
+        return f"{shape}_{self.lhs.suffix()}_{self.rhs.suffix()}_{self.store}{unpacked}"
