@@ -321,6 +321,7 @@ TILES = {
     "causal": ((1, 2, 1, 300, 300, 64, 64), {"causal": True}),
     "all keys": ((2, 1, 1, 150, 200, 64, 64), {}),
     "heads of 128": ((1, 2, 2, 200, 210, 128, 128), {"causal": True}),
+    "many keys": ((1, 2, 1, 200, 460, 64, 128), {"causal": True, "start": np.array([260])}),
     "values of another size": ((1, 2, 1, 140, 70, 128, 64), {"causal": True}),
     "tiles that see nothing": ((3, 1, 1, 200, 210, 64, 64), {"causal": True, "start": np.array([0, -200, 60])}),
     "mask": ((2, 1, 1, 150, 130, 64, 128), {"mask": np.random.default_rng(1).random((2, 1, 150, 130)) < 0.3}),
@@ -328,16 +329,20 @@ TILES = {
 
 
 @pytest.mark.parametrize("capability", ["9.0a"], indirect=True)
-@pytest.mark.parametrize("tile", [{"stages": 2}, {"warps": 12}], ids=lambda x: next(iter(x)))
+@pytest.mark.parametrize(
+    ("tile", "blocks"),
+    [({"stages": 2}, 1), ({"warps": 12}, 7), ({"warps": 8, "kept": True}, 3)],
+    ids=["stages", "warps", "kept"],
+)
 @sampled("case", list(TILES), quick=["tiles that see nothing"])
 @pytest.mark.few(2)
-def test_one_block_for_all_tiles_changes_no_bit(monkeypatch, case, tile):
-    """The copy engine, stages, groups and blocks that have one tile after another: none is seen."""
+def test_one_block_for_all_tiles_changes_no_bit(monkeypatch, case, tile, blocks):
+    """The copy engine, stages, groups and blocks that have one tile after another, or a part of one: none is seen."""
     sizes, params = TILES[case]
     q, k, v, do = operands(*sizes)
     if "start" in params:
         params = params | {"start": params["start"].astype(np.int32)}
-    few = attrs.evolve(OPTIONS, processors=1)
+    few = attrs.evolve(OPTIONS, processors=blocks)
     mapped = {}
     for name, kernel in choice._MAPPED.items():
         tiles = {key: attrs.evolve(x, **tile) for key, x in kernel.tiles.items()}

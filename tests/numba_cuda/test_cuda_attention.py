@@ -85,6 +85,16 @@ def test_a_block_of_threads_may_have_several_rounds_of_a_row(monkeypatch):
         check_on_host(lambda *a, p=params: lax.attention(*a, **p), q, k, v, orders=("shuffled",))
 
 
+def test_more_keys_than_the_cache_holds_are_not_asked_for_early(monkeypatch):
+    for heads, keys, name in ((8, 8192, "blockswl"), (8, 4096, "shares")):  # 64 MiB, and half of it
+        given = [volta.ShapeDtypeStruct((1, heads, n, 128), "float32") for n in (1, keys, keys)]
+        assert names_of(lambda *a: lax.attention(*a, scale=0.3), *given)[0].split("_")[-1] == name
+    monkeypatch.setattr(attention_choice, "_CACHE", 0)
+    q, k, v, _ = operands(1, 2, 1, 2, 1100, 8, 40)
+    assert [n.split("_")[-1] for n in names_of(lax.attention, q, k, v)][:2] == ["blockswl", "mergew"]
+    check_on_host(lambda *a: lax.attention(*a, scale=0.3), q, k, v, orders=("shuffled",), kernels=KERNELS)
+
+
 @pytest.mark.slow
 def test_more_key_blocks_than_threads_are_merged_in_order():
     q, k, v, _ = operands(1, 1, 1, 2, 64 * 256 + 700, 4, 8)
@@ -257,3 +267,11 @@ def test_cotangents_that_are_not_in_groups_have_two_kernels(turns):
 def test_few_blocks_do_not_wait_for_their_turns():
     given = operands(2, 4, 2, 70, 70, 8, 8)
     assert not any("attention_backward" in name for name in names_of(gradients(scale=0.3), *given))
+
+
+def test_rows_that_see_many_keys_wait_for_their_turns():
+    """8,192 causal rows are two calls: the second half sees three times as many pairs as the first."""
+    given = [volta.ShapeDtypeStruct((1, 16, 8192, 64), "float32")] * 4
+    names = names_of(gradients(causal=True, scale=0.3), *given)
+    for kernel in ("attention_backward", "attention_dq", "attention_dkv"):
+        assert sum(f"{kernel}_" in name for name in names) == 1, names

@@ -182,6 +182,9 @@ class RowForward(Rows):
     at_once = WARPS
     """Key blocks of a round."""
 
+    ahead = True
+    """Whether a key block's rows are asked for at once: they have to stay in the cache until they are read."""
+
     def shared_bytes(self) -> int:
         return self.size * (self.spec.head + self.at_once * (3 + self.spec.value_head))
 
@@ -262,7 +265,7 @@ class RowForward(Rows):
         keys = self.others(block)
         lines = [self.line(k, a(Arg.K_S), key, self.s) for key in keys]
         for width, rows in ((spec.head, lines), (spec.value_head, [self.line(v, a(Arg.V_S), x, self.s) for x in keys])):
-            for line in rows:
+            for line in rows if self.ahead else ():
                 for byte in range(0, width * item_size(spec.dtype), _NEAR):
                     prefetch(b, offset(b, line, byte))
         scores = self.scaled(self.dots(self.space, lines, spec.head))

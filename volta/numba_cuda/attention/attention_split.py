@@ -30,10 +30,15 @@ def split_blocks(rows: int, s: int) -> int:
     return rows * -(-s // (BLOCK * WARPS))
 
 
-def build_split(module: ir.Module, name: str, spec: AttentionSpec, whole: bool, merge: bool) -> ir.Function:
-    """Add one of the two kernels to a module; their args end with where the results of key blocks are."""
+def build_split(
+    module: ir.Module, name: str, spec: AttentionSpec, whole: bool, merge: bool, ahead: bool = True
+) -> ir.Function:  # fmt: skip
+    """Add one of the two kernels to a module; their args end with where the results of key blocks are. ``ahead``: the
+    first asks for a key block's rows at once."""
     function, b = new_entry(module, name, THREADS, 1, waits=False)
-    (_Merging if merge else _Blocks)(b, function, spec, whole).emit()
+    kernel = (_Merging if merge else _Blocks)(b, function, spec, whole)
+    kernel.ahead = ahead
+    kernel.emit()
     b.ret_void()
     read_args_first(function)
     return function

@@ -61,8 +61,8 @@ class TensorAttention(AttentionKernel):
         self.copier, self.copying = self.thread, tile.multiplying  # which of how many threads copies
         self.down, self.right = b.lshr(lane, I64(2)), b.shl(b.and_(lane, I64(3)), I64(1))  # of a result's first pair
         self.products: Any = PRODUCTS[tile.instruction](b, tile, self.thread)
-        together = b.and_(self.warp, I64(-tile.together))  # blocks of which these see nothing are left out
-        self.together_first = b.mul(together, I64(tile.warp_rows))
+        # the first row of the warps that multiply together: blocks of which these see nothing are left out
+        self.together_first = b.mul(self.products.group, I64(tile.together * tile.warp_rows))
 
     # -- shared memory -----------------------------------------------------------------------------------------------
 

@@ -72,8 +72,8 @@ _KERNELS = {
 
 _MAPPED = {
     "attention_tc": _Kernel(build_specialized, specialized_bytes, {
-        ("wgmma", 64): TensorTile("wgmma", 12, 1, 1, 1, producers=4, stages=6, skips=True),
-        ("wgmma", 128): TensorTile("wgmma", 8, 1, 1, 1, producers=4, stages=5, skips=True),
+        ("wgmma", 64): TensorTile("wgmma", 12, 1, 1, 1, kept=True, producers=4, stages=6, skips=True),
+        ("wgmma", 128): TensorTile("wgmma", 12, 1, 1, 1, producers=4, stages=4, skips=True),
     }, (Array.Q, Array.K, Array.V)),
     "attention_dq_tc": _Kernel(build_specialized_dq, specialized_dq_bytes, {
         ("wgmma", 64): TensorTile("wgmma", 12, 1, 1, 1, producers=4, stages=6),
@@ -85,6 +85,9 @@ _MAPPED = {
     }, (Array.K, Array.V, Array.Q, Array.DO)),
 }  # fmt: skip
 """The same where the copy engine loads the operands."""
+
+_OF_FEW_ROWS = TensorTile("wgmma", 8, 1, 1, 1, kept=True, producers=4, stages=5, skips=True)
+"""For a result of few rows, whose heads have 128 elements."""
 
 TENSOR_KERNELS = tuple(_KERNELS)
 
@@ -122,23 +125,28 @@ def choose(call: KernelCall, capability: str) -> Chosen:
     assert isinstance(spec, TensorSpec)
     instruction = "wgmma" if capability == "9.0a" else "mma"
     whole = attention_choice.in_groups(call)
-    mapped = instruction == "wgmma" and name in _MAPPED and whole and not _few_rows(op) and _have_maps(call)
+    width, few = max(spec.head, spec.value_head), _few_rows(op)
+    mapped = instruction == "wgmma" and name in _MAPPED and whole and not (few and width <= 64) and _have_maps(call)
     kernel = (_MAPPED if mapped else _KERNELS)[name]
-    tile = attrs.evolve(kernel.tiles[instruction, max(spec.head, spec.value_head)], whole=whole)
+    tile = _OF_FEW_ROWS if mapped and few else kernel.tiles[instruction, width]
+    tile = attrs.evolve(tile, whole=whole)
     source = KernelSource(
         f"{kernel_name(LibraryKernel(name, spec))}_{tile.suffix()}", f"{name} {spec} {tile}",
         lambda module, symbol: kernel.build(module, symbol, spec, tile),
     )  # fmt: skip
     rows = op.keys if name == "attention_dkv_tc" else op.queries
     tiles = op.batch * op.heads * -(-rows // tile.rows)
-    grid = min(tiles, tile.resident * filling(H200)) if mapped else tiles
+    cut = name != "attention_dkv_tc" and not spec.causal  # the last tiles, into their groups' rows
+    parts = tile.warps // tile.together if cut else 1
+    grid = min(tiles * parts, tile.resident * filling(H200)) if mapped else tiles
     return Chosen(source, grid, tile.threads, kernel.nbytes(spec, tile), mapped)
 
 
 def _few_rows(op: Attention) -> bool:
     """Whether a result's tiles of 192 rows are too few for blocks that take one after another. On an H200, 96 heads of
-    64 elements and 1,024 rows, causal: 63 us, 53 by the plain kernel; 32 heads and 4,096 rows: 340 and 352."""
-    return op.name == "attention_tc" and max(op.spec.head, op.spec.value_head) <= 64 and op.queries < 2048
+    64 elements and 1,024 rows, causal: 50 us, 45 by the plain kernel; 128 heads of 128: 121 us, 118 by tiles of 128
+    rows, and 32 heads of 4,096 rows 256 and 263."""
+    return op.name == "attention_tc" and op.queries < 2048
 
 
 @attrs.frozen

@@ -11,15 +11,24 @@ ordinary units make weights of scores. What is computed, and in which order a ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import attrs
 from llvmlite import ir
 
 from volta.emit.attention_args import Arg
-from volta.emit.loops import I32, I64, if_else, if_then, loop, offset
+from volta.emit.loops import I32, I64, Loop, if_else, if_then, loop, offset
 from volta.numba_cuda.attention.attention_tensor import LOG2E, TensorAttention, shared_bytes
-from volta.numba_cuda.attention.attention_tensor_tile import BAND, LINE, Rows, TensorTile, rounded, rows_bytes
+from volta.numba_cuda.attention.attention_tensor_tile import (
+    BAND,
+    LINE,
+    Rows,
+    TensorTile,
+    WarpProducts,
+    rounded,
+    rows_bytes,
+)
 from volta.numba_cuda.codegen import ptx_mbarrier, ptx_tensor_map, ptx_wgmma
 from volta.numba_cuda.codegen.threads import WARP, barrier, block_count, block_index, warp_barrier
 from volta.xla_like.attention import BLOCK, TensorSpec
@@ -83,6 +92,22 @@ class Pipeline(TensorAttention):
     def help(self, block: ir.Value, slot: Slot) -> None:
         """What the helpers write."""
 
+    def find_head(self, number: ir.Value) -> ir.Value:
+        """The same by numbers of 32 bits: every tile waits for this, and operands in memory have fewer tiles."""
+        heads = self.b.mul(self.arg(Arg.B), self.arg(Arg.N))
+        rest, which = self._divided(number, heads)
+        self.set_head(which)
+        return rest
+
+    def set_head(self, which: ir.Value) -> None:
+        self.item, self.head = self._divided(which, self.arg(Arg.N))
+
+    def _divided(self, x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Quotient and rest of numbers of 32 bits."""
+        b = self.b
+        x, y = b.trunc(x, I32), b.trunc(y, I32)
+        return b.zext(b.udiv(x, y), I64), b.zext(b.urem(x, y), I64)
+
     # -- the kernel ----------------------------------------------------------------------------------------------------
 
     def emit(self) -> None:
@@ -111,13 +136,37 @@ class Pipeline(TensorAttention):
                 self._consume_all()
             with branch.otherwise():
                 ptx_wgmma.have_registers(b, _PRODUCING, more=False)
-                with if_then(b, b.icmp_signed("==", self.thread, I64(tile.multiplying))):
-                    self._produce()
+                warp = b.sub(self.thread, I64(tile.multiplying))
+                with if_then(b, b.icmp_signed("==", warp, I64(0))):
+                    self._produce_streamed()
+                with if_then(b, b.icmp_signed("==", warp, I64((tile.producers - 1) * WARP))):
+                    self._produce_resident()
                 if self.HELPERS:
                     number = b.sub(self.thread, I64(tile.multiplying + WARP))
                     helps = b.icmp_unsigned("<", number, I64(self.HELPERS))
                     with if_then(b, helps):
                         self._help_all()
+
+    @contextmanager
+    def _each_tile(self, init: Sequence[ir.Value]) -> Iterator[Loop]:
+        """Traverse the block's tiles by their numbers: one of as many as there are blocks of threads, then of the next.
+
+        Causal tiles come longest first, so each round is taken in the other direction than the one before: else the
+        block that begins with the longest would have the longest of every round.
+        """
+        b, own, count = self.b, block_index(self.b), block_count(self.b)
+        if not self.spec.causal:
+            with loop(b, own, self.tiles, count, init) as it:
+                yield it
+            return
+        two = b.shl(count, I64(1))
+        back = b.sub(b.sub(two, I64(1)), b.shl(own, I64(1)))
+        with loop(b, own, self.tiles, init=[back, *init]) as it:
+            carried = it.values
+            it.step, *it.values = carried
+            yield it
+            it.values, own_values = carried, it.next_values
+            it.advance(b.sub(two, it.step), *own_values)
 
     # -- barriers ------------------------------------------------------------------------------------------------------
 
@@ -161,8 +210,6 @@ class Pipeline(TensorAttention):
     def pass_over(self, first: ir.Value, stop: ir.Value, slot: Slot) -> Slot:
         """Leave blocks that other groups alone multiply, as many as there are from `first` to `stop`."""
         b = self.b
-        if not self.spec.causal:
-            return slot
         with loop(b, first, stop, 1, slot.values()) as it:
             slot = Slot(*it.values)
             for ring in range(2):
@@ -175,35 +222,45 @@ class Pipeline(TensorAttention):
 
     # -- producers -----------------------------------------------------------------------------------------------------
 
-    def _produce(self) -> None:
-        b, count = self.b, len(self.RESIDENT)
-        for tensor in self.maps:
+    def _produce_resident(self) -> None:
+        """Have each tile's resident rows copied, by a warp of their own: so the next tile's blocks are asked for while
+        these still wait for their place."""
+        b, maps = self.b, self.maps[: len(self.RESIDENT)]
+        for tensor in maps:
             ptx_tensor_map.acquire_map(b, tensor)
-        with loop(b, block_index(b), self.tiles, block_count(b), [I64(0), I32(0), I32(0)]) as it:
-            slot, phase = Slot(*it.values[:2]), it.values[2]
+        with self._each_tile([I32(0)]) as it:
+            (phase,) = it.values
             self.place_tile(it.index)
-            begin, stop = self.streamed_range()
-            indices = [self._indices(x) for x in (*self.RESIDENT, *self.STREAMED)]
+            indices = [self._indices(x) for x in self.RESIDENT]
             for group in range(self.groups):
                 full, rows = self._resident_barrier(I64(group)), group * GROUP_ROWS
                 self._announce(full, self.resident, phase)
                 first = b.trunc(b.add(self.first, I64(rows)), I32)
-                for i, to in enumerate(self.resident):
+                for to, tensor, place in zip(self.resident, maps, indices, strict=True):
                     here = attrs.evolve(to, pointer=offset(b, to.pointer, rows * LINE))
-                    self._fill(here, self.maps[i], first, indices[i], full)
-            with loop(b, begin, stop, BLOCK, slot.values()) as blocks:
+                    self._fill(here, tensor, first, place, full)
+            it.advance(b.xor(phase, I32(1)))
+
+    def _produce_streamed(self) -> None:
+        b, maps = self.b, self.maps[len(self.RESIDENT) :]
+        for tensor in maps:
+            ptx_tensor_map.acquire_map(b, tensor)
+        with self._each_tile([I64(0), I32(0)]) as it:
+            self.place_tile(it.index)
+            begin, stop = self.streamed_range()
+            indices = [self._indices(x) for x in self.STREAMED]
+            with loop(b, begin, stop, BLOCK, list(it.values)) as blocks:
                 slot = Slot(*blocks.values)
-                for ring in range(2):
+                for ring, (tensor, place) in enumerate(zip(maps, indices, strict=True)):
                     to, full = self.streamed(ring, slot), self._barrier(ring, slot.number)
                     self._announce(full, [to], slot.parity)
-                    first = b.trunc(blocks.index, I32)
-                    self._fill(to, self.maps[count + ring], first, indices[count + ring], full)
+                    self._fill(to, tensor, b.trunc(blocks.index, I32), place, full)
                 blocks.advance(*self.after(slot).values())
-            it.advance(*blocks.results, b.xor(phase, I32(1)))
+            it.advance(*blocks.results)
 
     def _help_all(self) -> None:
         b = self.b
-        with loop(b, block_index(b), self.tiles, block_count(b), [I64(0), I32(0)]) as it:
+        with self._each_tile([I64(0), I32(0)]) as it:
             self.place_tile(it.index)
             begin, stop = self.streamed_range()
             with loop(b, begin, stop, BLOCK, list(it.values)) as blocks:
@@ -240,12 +297,20 @@ class Pipeline(TensorAttention):
     def _consume_all(self) -> None:
         b = self.b
         self.own = [self.products.left(x) for x in self.resident]
-        with loop(b, block_index(b), self.tiles, block_count(b), [I64(0), I32(0), I32(0)]) as it:
+        with self._each_tile([I64(0), I32(0), I32(0)]) as it:
             slot, phase = Slot(*it.values[:2]), it.values[2]
             self.place_tile(it.index)
             self.full = self._resident_barrier(self.products.group)
             ptx_mbarrier.wait(b, self.full, phase)
             it.advance(*self.consume(slot).values(), b.xor(phase, I32(1)))
+
+    def kept_rows(self) -> list[list[ir.Value]]:
+        """The group's resident rows as left operands in registers, if they are kept there."""
+        if not self.tile.kept:
+            return []
+        products = WarpProducts(self.b, self.tile, self.thread)
+        lefts = [(products.left(x), x.width // BAND) for x in self.resident]
+        return [[word for step in range(steps) for word in left(0, step)] for left, steps in lefts]
 
     def leave_resident(self) -> None:
         """The warp has multiplied the tile's resident rows for the last time, if at all."""

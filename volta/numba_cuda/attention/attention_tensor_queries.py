@@ -45,10 +45,12 @@ def build_dq(module: ir.Module, name: str, spec: TensorSpec, tile: TensorTile) -
 class Queries(TensorAttention):
     position: ir.Value  # of the tile's first row among the keys
     stop: ir.Value  # the keys that some row sees end here
+    end: ir.Value  # the tile's rows do
 
     def locate(self) -> None:
         """Find the block's place."""
         self.first, self.position, self.stop = self.tile_of_queries(self.tile.rows)
+        self.end = self.t
         self.keys = self.of_head(Arg.K, self.item, self.head), self.arg(Arg.K_S)
         self.values = self.of_head(Arg.V, self.item, self.head), self.arg(Arg.V_S)
         self.stages = [[self.allot(BLOCK, w) for _ in range(2)] for w in (self.spec.head, self.spec.value_head)]
@@ -120,12 +122,14 @@ class Queries(TensorAttention):
         keys = self.distance(b.sub(self.s, start))
         behind = self.distance(b.sub(b.add(row, self.down), start))
         low = self.constant(float("-inf"))
+        ends = [keys] * (2 * self.tile.bands)  # of each of the thread's rows, the first column that it does not see
+        if spec.causal:
+            ends = [minimum(b, keys, b.add(behind, I32(self.rows_below(r) + 1))) for r in range(len(ends))]
         chosen = []
         for i, x in enumerate(scores):
-            column, below = self.columns_beside(i, columns), self.rows_below(self.row_of(i, columns))
-            seen = b.icmp_signed("<", I32(column), keys)
-            if spec.causal:
-                seen = b.and_(seen, b.icmp_signed("<=", I32(column - below), behind))
+            r = self.row_of(i, columns)
+            column, below = self.columns_beside(i, columns), self.rows_below(r)
+            seen = b.icmp_signed("<", I32(column), ends[r])
             if spec.masked:
                 own = b.add(b.add(self.first, self.warp_first), b.add(self.down, I64(below)))
                 seen = b.and_(seen, self.in_mask(own, b.add(start, I64(column))))
@@ -221,12 +225,12 @@ class Forward(Queries):
             total = self.over_lanes(total, b.fadd)
             row = b.add(first, I64(self.rows_below(r)))
             alone = b.icmp_signed("==", self.right, I64(0))
-            with if_then(b, b.and_(alone, b.icmp_signed("<", row, self.t))):
+            with if_then(b, b.and_(alone, b.icmp_signed("<", row, self.end))):
                 b.store(b.fmul(top, self.scale), offset(b, self.base(Arg.M), places[r]), align=4)
                 b.store(total, offset(b, self.base(Arg.L), places[r]), align=4)
             nothing = b.fcmp_ordered("==", total, self.zero)
             factors.append(b.select(nothing, self.zero, b.fdiv(self.constant(1.0), total)))
-        self.write(Arg.OUT, out, self.spec.value_head, self.t, factors)
+        self.write(Arg.OUT, out, self.spec.value_head, self.end, factors)
 
 
 class QueryGradient(Queries):

@@ -11,7 +11,7 @@ from volta.emit.loops import I64, if_else, loop, minimum, offset
 from volta.numba_cuda.attention.attention_tensor_keys import STATS_BYTES, KeyGradient
 from volta.numba_cuda.attention.attention_tensor_pipeline import Pipeline, Slot, pipeline_bytes
 from volta.numba_cuda.attention.attention_tensor_tile import TensorTile
-from volta.numba_cuda.codegen import ptx_wgmma, ptx_wgmma_held
+from volta.numba_cuda.codegen import ptx_wgmma, ptx_wgmma_groups, ptx_wgmma_held
 from volta.numba_cuda.codegen.threads import WARP, dynamic_shared, new_entry
 from volta.xla_like.attention import BLOCK, TensorSpec
 
@@ -141,16 +141,16 @@ class SpecializedKeyGradient(Pipeline, KeyGradient):
         self.await_full(0, slot)
         self.await_full(1, slot)
         sides = [self.products.sides(x, self.streamed(i, slot)) for i, x in enumerate(self.own)]
-        found, sums = ptx_wgmma_held.multiply_groups(b, sides if both else sides[:1], held)
-        scores = ptx_wgmma_held.multiply_group_wait_earlier(b, found[0], len(found))
+        found, sums = ptx_wgmma_groups.multiply_groups(b, sides if both else sides[:1], held)
+        scores = ptx_wgmma_groups.multiply_group_wait_earlier(b, found[0], len(found))
         if mixed:
             scores = self.hidden(block, 0, scores)
         weights = self.weights_of(scores, self.found_stats(self._place(slot), 0))
         self.await_full(0, slot)  # it is there: so weights are made here, while products are under way
         if both:
-            slopes = ptx_wgmma_held.multiply_group_wait_earlier(b, found[1], 1)
+            slopes = ptx_wgmma_groups.multiply_group_wait_earlier(b, found[1], 1)
         both_sums = [x for some in sums for x in some]
-        both_sums, weights = ptx_wgmma_held.multiply_group_wait_holding(b, both_sums, state[count:], weights)
+        both_sums, weights = ptx_wgmma_groups.multiply_group_wait_holding(b, both_sums, state[count:], weights)
         for ring in range(2):
             self.leave(ring, before)
         if not both:

@@ -33,11 +33,11 @@ ALIGN = 1024
 class TensorTile:
     """How a kernel runs: the instruction, its warps, the bands of 16 rows of each.
 
-    ``kept`` (``mma``): the resident operands stay in registers, instead of being read again for each block. A block of
-    streamed rows is computed in so many ``parts``. A multiprocessor is to hold ``resident`` blocks of threads.
-    ``whole``: every operand can be copied 16 bytes at a time. Streamed rows may have ``producers``, warps of their own
-    that copy them, and so many pipeline ``stages``, of a block each. ``skips``: where no row's largest score
-    changes, sums are not multiplied by 1.
+    ``kept``: the resident operands stay in registers, instead of being read again for each block (by ``wgmma`` queries
+    alone, whose place is free then for the next tile's). A block of streamed rows is computed in so many ``parts``. A
+    multiprocessor is to hold ``resident`` blocks of threads. ``whole``: every operand can be copied 16 bytes at a time.
+    Streamed rows may have ``producers``, warps of their own that copy them, and so many pipeline ``stages``, of a block
+    each. ``skips``: where no row's largest score changes, sums are not multiplied by 1.
     """
 
     instruction: Literal["mma", "wgmma"]
@@ -109,7 +109,8 @@ class WarpProducts:
 
     def __init__(self, b: ir.IRBuilder, tile: TensorTile, thread: ir.Value) -> None:
         self.b, self.tile = b, tile
-        self.first = b.mul(b.lshr(thread, I64(5)), I64(tile.warp_rows))
+        self.group = b.lshr(thread, I64(5))
+        self.first = b.mul(self.group, I64(tile.warp_rows))
         lane = b.and_(thread, I64(WARP - 1))
         self.places = {swapped: self._places(lane, swapped) for swapped in (False, True)}
 
