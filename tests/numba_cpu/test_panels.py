@@ -14,6 +14,7 @@ from volta import lax
 from volta.numba_cpu.schedule import Schedule
 from volta.numba_cpu.sweeps import LONGEST
 from volta.testing import assert_bits_equal
+from volta.trace.schur import _follow, _turn
 from volta.trace.spectra import _swept
 from volta.xla_like.compile import CompileOptions, build_plan
 from volta.xla_like.panels import ROWS, Panel
@@ -186,6 +187,42 @@ def test_a_step_of_schurs_form_is_one_equation_that_is_computed_in_place():
     (chase,) = (c for c in loop.calls if isinstance(c.kernel, Panel))
     assert {loop.buffers[b].alias for b in whole.intersection(chase.writes)} == whole.intersection(chase.reads)
     assert not [c for c in loop.calls if c is not chase and not c.elided and whole.intersection(c.writes)]
+
+
+@pytest.mark.parametrize("settings", PROGRAMS)
+@sampled(
+    "n,dtype,threads",
+    [(n, dtype, threads) for n in (2, 3, 8, 17, 33) for dtype in ("f4", "f8") for threads in (1, 3)],
+    [(17, "f4", 3)],
+)
+def test_turned_rows_and_columns_have_the_bits_of_their_programs(n, dtype, threads, settings):
+    """Of three matrices: pairs that are turned and that are not, that vanish, that are no numbers; rows and columns are
+    no whole number of vectors."""
+    rng = np.random.default_rng(n)
+    re, im, zr, zi = rng.standard_normal((4, n, 3, n)).astype(dtype)
+    re[:, 1, 0], im[:, 1, 0] = 0.0, -0.0
+    re[-1, 2, -1] = np.nan
+    on = rng.random((n - 1, 3)) < 0.7
+    on[0] = True
+
+    def turned(re, im, zr, zi, on):
+        re, im, *rotations = _turn(re, im, on)
+        return [re, im, *rotations, *_follow(re, im, zr, zi, *rotations)]
+
+    with threads_set(threads):
+        check(turned, (re, im, zr, zi, on), settings)
+
+
+@sampled("n,dtype", [(n, d) for n in (1, 2, 3, 17, 40) for d in ("c8", "c16")], [(17, "c8")])
+def test_a_complex_step_of_schurs_form_is_two_equations(n, dtype):
+    """And eigenvalues of matrices that are done before others have the bits of the programs."""
+    a = np.concatenate([matrices(n, "f8"), np.roll(np.eye(n), 1, 0)[None]]).astype(dtype)
+    a[:-1].imag = a[:-1, ::-1].real
+    schur = lambda a: list(volta.scipy.linalg.schur(a, "complex"))  # noqa: E731
+    real = "f32" if dtype == "c8" else "f64"
+    both = [f"{kind} {real} batch={n} width=6 length={n}" for kind in ("turn", "follow")]
+    assert [x for x in calls(schur, a) if "qr" not in x] == (both if n > 1 else [])
+    check(schur, a, {"options": CompileOptions(fusion=False)})
 
 
 def test_panels_of_real_matrices_stay_where_others_are_complex():

@@ -15,11 +15,11 @@ from volta.emit.loops import I64, PTR, for_range, if_then, load_args, loop, offs
 from volta.emit.panel_tasks import ARRAYS, run_task
 from volta.emit.panels import TOGETHER, Lanes, at
 from volta.emit.reducers import LANES, Reducer, StateArray, across_lanes
-from volta.numba_cpu import chases, rotations, squares, sweeps, target
+from volta.numba_cpu import chases, rotations, squares, sweeps, target, turns
 from volta.numba_cpu.kernel_abi import new_kernel
 from volta.numba_cpu.launches import Launch
 from volta.xla_like.kernels import KernelCall, LibraryKernel
-from volta.xla_like.panels import CHASE, ROTATIONS, SWEEP, WHOLE, WIDTH, Panel, PanelSpec
+from volta.xla_like.panels import CHASE, QR_STEP, ROTATIONS, SWEEP, WHOLE, WIDTH, Panel, PanelSpec
 from volta.xla_like.plan import Buffer
 
 COLUMNS = 256
@@ -29,7 +29,7 @@ COLUMNS = 256
 def keeps_composed(eqn: Eqn) -> bool:
     """Whether there is a kernel for an equation that means panels, products or loops."""
     kind = eqn.params["kind"]
-    return kind in (CHASE, *WHOLE) or (kind == SWEEP and sweeps.keeps(eqn))
+    return kind in (CHASE, *WHOLE, *QR_STEP) or (kind == SWEEP and sweeps.keeps(eqn))
 
 
 def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
@@ -41,6 +41,8 @@ def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> l
         return squares.launches(call, vector_bits)
     if op.spec.kind == SWEEP:
         return sweeps.launches(call)
+    if op.spec.kind in QR_STEP:
+        return turns.launches(call, vector_bits)
     if op.spec.kind == CHASE:
         return chases.launches(call, vector_bits)
     words = laid_out((*call.accesses, op.batch, op.width, op.length))
@@ -223,6 +225,8 @@ def build_panel(module: ir.Module, name: str, spec: PanelSpec) -> ir.Function:
         return squares.build(module, name, spec)
     if spec.kind == SWEEP:
         return sweeps.build(module, name, spec, _Thread)
+    if spec.kind in QR_STEP:
+        return turns.build(module, name, spec, _Thread)
     if spec.kind == CHASE:
         return chases.build(module, name, spec, _Thread)
     function, b = new_kernel(module, name)

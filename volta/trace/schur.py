@@ -40,8 +40,10 @@ from volta.trace.decomposition import (
 )
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 from volta.trace.orthogonal import reflection
+from volta.trace.panels import PanelProgram
 from volta.trace.scan import run_scan
 from volta.trace.while_loop import run_while
+from volta.xla_like.panels import FOLLOW, TURN
 
 ITERATIONS = 30
 """For each row; more are not made. An eigenvalue takes two or three."""
@@ -139,6 +141,28 @@ def _columns_rotated(columns: Any, p: Any, q: Any, on: Any) -> Any:
     return lax.concatenate([done, lax.expand_dims(last, (0,))], 0)
 
 
+def _parts(*values: Any) -> list[Any]:
+    return [part(x) for x in values for part in (lax.real, lax.imag)]
+
+
+def _parts_of_rows_rotated(re: Any, im: Any, on: Any, unit: bool) -> list[Any]:
+    *values, on = _rows_rotated(lax.complex(re, im), on)
+    return [*_parts(*values), on]
+
+
+def _parts_of_columns_rotated(re: Any, im: Any, zr: Any, zi: Any, *rotations: Any, unit: bool) -> list[Any]:
+    """Of H, whose rows are given, and of Z, whose columns are."""
+    n, (pr, pi, qr, qi, on) = shape_of(re)[0], rotations
+    both = lax.concatenate([base.permute(lax.complex(re, im), (2, 1, 0)), lax.complex(zr, zi)], 2)
+    both = _columns_rotated(both, lax.complex(pr, pi), lax.complex(qr, qi), on)
+    h, z = (lax.slice_in_dim(both, k, k + n, axis=2) for k in (0, n))
+    return _parts(base.permute(h, (2, 1, 0)), z)
+
+
+_turn = PanelProgram(TURN, _parts_of_rows_rotated)
+_follow = PanelProgram(FOLLOW, _parts_of_columns_rotated)
+
+
 def _diagonals(rows: Any, offset: int) -> Any:
     """(n − offset, batch): the diagonal of each matrix, or that one ``offset`` below it."""
     n, batch, _ = shape_of(rows)
@@ -152,7 +176,7 @@ def _shift(rows: Any, low: Any, high: Any, stalled: Any) -> Any:
     """
     dtype = base.dtype_of(rows)
     diagonal, below = _diagonals(rows, 0), _diagonals(rows, 1)
-    above = _diagonals(base.permute(rows, (2, 1, 0)), 1)
+    above = transposed(diagonal_of(base.permute(rows, (1, 0, 2)), 1, shape_of(rows)[0] - 1))
 
     def at(x: Any, i: Any) -> Any:
         return lax.reduce_sum(where(lax.eq(iota(x, 0), broadcast(i, x, 1)), x, 0), (0,))
@@ -201,12 +225,10 @@ def _iterated(h: Any, z: Any) -> tuple[Any, Any, Any]:
         block = lax.bitwise_and(lax.ge(row, _spread(low, rows)), lax.le(row, _spread(high, rows)))
         block = lax.bitwise_and(lax.bitwise_and(block, lax.eq(row, column)), _spread(left, rows))
         wide = _spread(shift, rows)
-        turned, p, q, on = _rows_rotated(where(block, lax.sub(rows, wide), rows), on)
-        both = lax.concatenate([base.permute(turned, (2, 1, 0)), columns], 2)
-        both = _columns_rotated(both, p, q, on)
-        rows = base.permute(lax.slice_in_dim(both, 0, n, axis=2), (2, 1, 0))
-        rows = where(block, lax.add(rows, wide), rows)
-        return [lax.add(number, np.int32(1)), left, stalled, high, rows, lax.slice_in_dim(both, n, 2 * n, axis=2)], None
+        re, im, *rotations = _turn(*_parts(where(block, lax.sub(rows, wide), rows)), on)
+        re, im, zr, zi = _follow(re, im, *_parts(columns), *rotations)
+        rows = where(block, lax.add(lax.complex(re, im), wide), lax.complex(re, im))
+        return [lax.add(number, np.int32(1)), left, stalled, high, rows, lax.complex(zr, zi)], None
 
     def going_on(number: Any, left: Any, *values: Any) -> tuple[list[Any], None]:
         return [lax.bitwise_and(lax.lt(number, np.int32(ITERATIONS * n)), lax.reduce_or(left, (0,)))], None

@@ -23,6 +23,7 @@ from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from volta.core.source import at_user_line
 from volta.ops.base import bind_named, reshape_to
 from volta.ops.complexes import Pair
+from volta.ops.primitive import Family
 from volta.xla_like.passes import Kept, inline_calls
 from volta.xla_like.recorder import Recorded, Recorder
 
@@ -37,17 +38,16 @@ def has_complex(program: ClosedJaxpr) -> bool:
 
 def to_pairs(program: ClosedJaxpr, kept: Kept | None = None) -> ClosedJaxpr:
     """The program over real values; complex arguments, constants and results have one more axis of size 2. Calls that
-    are ``kept`` stay where nothing in them is complex."""
+    are ``kept`` stay where what they take and give is real."""
 
     def stays(eqn: Eqn) -> bool:
-        return kept is not None and kept(eqn) and not _is_complex(eqn)
+        return kept is not None and kept(eqn) and not _has_complex_values(eqn)
 
     return _rewritten(program, stays, _of_whole, _joined)
 
 
-def _is_complex(eqn: Eqn) -> bool:
-    atoms = (*eqn.inputs, *eqn.outputs)
-    return any(dtypes.is_complex(a.aval.dtype) for a in atoms) or any(map(has_complex, subjaxprs(eqn.params)))
+def _has_complex_values(eqn: Eqn) -> bool:
+    return any(dtypes.is_complex(a.aval.dtype) for a in (*eqn.inputs, *eqn.outputs))
 
 
 def _nested(program: ClosedJaxpr, stays: Kept) -> ClosedJaxpr:
@@ -145,8 +145,10 @@ class _PairRecorder(Recorder):
 
     def apply(self, eqn: Eqn, values: list[Any]) -> Sequence[Any]:
         """The results of an equation of the program that is rewritten."""
-        if not _is_complex(eqn):
-            self.eqns.append(eqn.replace(inputs=tuple(map(self.atom, values))))
+        complex_inside = any(map(has_complex, subjaxprs(eqn.params)))
+        if not _has_complex_values(eqn) and (eqn.primitive.family is Family.CALL or not complex_inside):
+            params = {k: _with_nested(v, self._stays) for k, v in eqn.params.items()} if complex_inside else eqn.params
+            self.eqns.append(eqn.replace(inputs=tuple(map(self.atom, values)), params=params))
             return [Recorded(self, v) for v in eqn.outputs]
         if eqn.primitive.name in _COUNTS:
             return self._carrier(eqn, values)

@@ -23,11 +23,17 @@ WHOLE = LOWER, MEAN = ("lower", "mean")
 """Cholesky's factors of matrices of one panel, NaN where there is none: of what is in the lower triangle, and of the
 mean of the matrix and its transpose."""
 
-FACTOR, FORWARD, TRIANGLE, CHASE, SWEEP, *_ = COMPOSED = ("factor", "forward", "triangle", "chase", "sweep", *WHOLE)
+QR_STEP = TURN, FOLLOW = ("turn", "follow")
+"""Of complex matrices neighbouring rows, each pair of which finds a rotation; columns, and those of what is multiplied
+with them, by rotations that are known."""
+
+FACTOR, FORWARD, TRIANGLE, CHASE, SWEEP, *_ = COMPOSED = (
+    "factor", "forward", "triangle", "chase", "sweep", *WHOLE, *QR_STEP,
+)  # fmt: skip
 """Cholesky's columns of a whole group; triangular equations of more than a block of rows; T of a block of reflections,
 from the products of their vectors and their factors; a QR step of Hessenberg's form, whose reflections chase a bulge;
-a sweep of rotations of the rows of larger matrices; Cholesky's factors of small ones. Where a backend has no kernel for
-these they are what they mean: panels and products, or loops."""
+a sweep of rotations of the rows of larger matrices; Cholesky's factors of small ones; the rotations of a complex QR
+step. Where a backend has no kernel for these they are what they mean: panels and products, or loops."""
 
 ROWS = 48
 """Of a matrix that one kernel rotates, at most: so many lie near whoever does it."""
