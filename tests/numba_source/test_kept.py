@@ -104,6 +104,6 @@ def test_functions_of_one_name_and_other_texts_have_other_symbols() -> None:
         found = compiling.dispatcher_of(text_of_kernel(call))
         return found.py_func.__globals__["before"].py_func.__qualname__
 
-    one = named(lambda x: vnp.sort(x, 1), fill("normal", (2, 5)))
-    other = named(lambda x: vnp.sort(x, 1), fill("normal", (2, 5), "int32"))
+    one = named(lambda x: vnp.sort(x, 1), fill("normal", (2, 5), "float16"))
+    other = named(lambda x: vnp.sort(x, 1), fill("normal", (2, 5), "int16"))
     assert one != other and one.startswith("before_") and other.startswith("before_")
