@@ -185,7 +185,7 @@ def test_notebooks_show_a_text_in_colour() -> None:
 def test_every_kernel_of_the_cpu_has_a_text() -> None:
     """One that is added has none at first; a user's own is a Numba function, a small loop its body's kernels, a panel
     or a row times weights in blocks those of the program that it means, tiles of loops are these loops, rows that
-    are sorted by digits or in vectors are merged, and numbers that fill the rows of their slots are sorted by target."""
+    are sorted by digits or in vectors are merged, and numbers that fill rows of slots are sorted by target."""
     otherwise = set(schedule.HANDLERS["sort"].kernels) - {"sort"}
     others = {
         user.NAME,

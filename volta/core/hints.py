@@ -146,6 +146,7 @@ HINTS: dict[str, dict[str, str]] = {
     "volta.experimental": {
         **_each("docs/settings.md has the disk cache's settings", "compilation_cache"),
         **_each("volta.make_jaxpr gives programs; their types are shapes and dtypes", "cur_qdd primal_tangent_dtype"),
+        **_each("volta.distributed starts workers, and arrays of all are cut by shardings", "multihost_utils"),
         "EArray": "arrays of keys are what volta.random.key and split give",
     },
     "volta.errors": {

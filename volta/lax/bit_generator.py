@@ -32,7 +32,11 @@ _ROUNDS = 10
 
 
 class RandomAlgorithm(enum.IntEnum):
-    """Which generator ``rng_bit_generator`` takes. The default is Philox; XLA's form of Threefry is refused."""
+    """Which generator ``rng_bit_generator`` takes. The default is Philox; XLA's form of Threefry is refused.
+
+    >>> lax.RandomAlgorithm.RNG_PHILOX.value
+    2
+    """
 
     RNG_DEFAULT = 0
     RNG_THREE_FRY = 1

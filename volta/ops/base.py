@@ -102,8 +102,10 @@ def operands(name: str, *args: Any) -> tuple[Any, ...]:
 def aligned(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Operands of one rank with their sizes of 1 repeated, as the others' sizes are; any others themselves."""
     shapes = [getattr(a, "shape", ()) for a in args]
-    first = shapes[0]
-    if all(s == first or not s for s in shapes):
+    for s in shapes:
+        if s and s != shapes[0]:
+            break
+    else:
         return args
     full = [s for s in shapes if s]
     if len(set(map(len, full))) > 1:
