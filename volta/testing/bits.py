@@ -26,7 +26,7 @@ def _plain(x: Any) -> np.ndarray:
     return plain
 
 
-def _elements(x: Any) -> np.ndarray:
+def elements(x: Any) -> np.ndarray:
     """An array's elements; of random keys their words, along a last axis."""
     return np.asarray(as_array(x).stored() if is_key(getattr(x, "dtype", None)) else x)
 
@@ -37,7 +37,7 @@ def _dtype(x: Any) -> np.dtype:
 
 def _parts(x: Any) -> np.ndarray:
     """An array; of complex numbers both parts, along a last axis."""
-    a = _elements(x)
+    a = elements(x)
     return np.stack([a.real, a.imag], -1) if dtypes.is_complex(a.dtype) else a
 
 
@@ -86,7 +86,7 @@ def assert_bits_equal(actual: Any, expected: Any, message: str = "") -> None:
     if tree != other:
         raise AssertionError(f"{head}the structures differ: {tree} and {other}")
     for number, (x, y) in enumerate(zip(leaves, wanted, strict=True)):
-        a, b = _elements(x), _elements(y)
+        a, b = elements(x), elements(y)
         kind, other_kind = (f"{_dtype(z)}{list(np.shape(z))}" for z in (x, y))
         if kind != other_kind:
             raise AssertionError(f"{head}leaf {number} is {kind}, expected {other_kind}")

@@ -15,7 +15,7 @@ from volta.api.tracing import make_jaxpr
 from volta.core import pytrees
 from volta.numba_cuda.host.host import HostKernels, Order, Report, run_plan
 from volta.offline import plan_on_cuda
-from volta.testing.bits import assert_bits_equal
+from volta.testing.bits import assert_bits_equal, elements
 
 ORDERS: tuple[Order, ...] = ("ascending", "descending", "shuffled")
 OPPOSITE: tuple[Order, ...] = ("ascending", "descending")
@@ -30,7 +30,7 @@ def run_on_host(
     ``donated`` are positions among the leaves of the arguments. ``kernels`` keeps what was compiled for the next call.
     """
     plan, consts = plan_on_cuda(make_jaxpr(f)(*args), donated=donated)
-    leaves = [np.asarray(x) for x in pytrees.leaves(args)]
+    leaves = [elements(x) for x in pytrees.leaves(args)]  # of keys their words
     return run_plan(plan, leaves, [np.asarray(c) for c in consts], order=order, kernels=kernels, capability=capability)
 
 
@@ -50,7 +50,7 @@ def check_on_host(
         if report.violations:
             raise AssertionError(f"threads in {order} order:\n" + "\n".join(map(str, report.violations[:8])))
         for got, want in zip(report.outputs, wanted, strict=True):
-            assert_bits_equal(got, np.asarray(want))
+            assert_bits_equal(got, elements(want))
 
 
 __all__ = ["ORDERS", "HostKernels", "Report", "check_on_host", "run_on_host"]
