@@ -145,7 +145,10 @@ def page(generated: str) -> str:
     ]
     for table in TABLES:
         if record := _read(table.record):
-            parts += [f"## {table.title}: `{table.command}`\n", *(f"{note}\n" for note in (table.note, record.get("note")) if note)]
+            parts += [
+                f"## {table.title}: `{table.command}`\n",
+                *(f"{note}\n" for note in (table.note, record.get("note")) if note),
+            ]
             parts += [f"{machine(record)}\n", *_measured(table, record)]
     if record := _read("verify_gpu"):
         parts += [
