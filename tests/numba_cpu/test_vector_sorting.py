@@ -18,9 +18,12 @@ from volta.numba_cpu.kernel_abi import new_kernel
 from volta.numba_cpu.ordering_schedule import FEW_ROWS, REGISTER_BITS, SORT_CHUNK
 from volta.testing import assert_bits_equal
 
-pytestmark = pytest.mark.skipif(
-    target.vector_bits() < REGISTER_BITS, reason="this processor has no AVX-512, which moves lanes under a mask"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        target.vector_bits() < REGISTER_BITS, reason="this processor has no AVX-512, which moves lanes under a mask"
+    ),
+    pytest.mark.turns(3),
+]
 
 DTYPES = [np.dtype(d) for d in ("float32", "float64", "int32", "int64", "uint32", "uint64")]
 LENGTHS = [0, 1, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1000, 5003]

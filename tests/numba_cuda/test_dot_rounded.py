@@ -16,6 +16,8 @@ from volta.testing.bits import assert_bits_equal
 from volta.testing.host_grid import HostKernels
 from volta.xla_like.compile import build_plan
 
+pytestmark = pytest.mark.turns(6)
+
 KERNELS = HostKernels()
 UNPACKED = ["Q4_K", "Q5_K"]
 

@@ -10,7 +10,7 @@ from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.products import dot_tensor
 from volta.testing.bits import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 SHAPES = dot_tensor._SHAPES["unpacking"]
 

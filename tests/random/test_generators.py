@@ -125,6 +125,7 @@ DRAWS = {
 }
 
 
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("impl", IMPLS)
 @pytest.mark.parametrize("name", DRAWS)
 def test_a_batch_a_jitted_call_and_each_alone_draw_the_same(name, impl):
