@@ -234,3 +234,22 @@ def splat(b: ir.IRBuilder, scalar: ir.Value, lanes: int) -> ir.Value:
     undefined = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
     zeros = ir.Constant(ir.VectorType(I32, lanes), None)
     return b.shuffle_vector(b.insert_element(undefined, scalar, I32(0)), undefined, zeros)
+
+
+def any_of(b: ir.IRBuilder, mask: ir.Value) -> ir.Value:
+    """Whether a mask has any lane."""
+    name = f"llvm.vector.reduce.or.v{mask.type.count}i1"
+    return b.call(intrinsic(b.module, name, I1, [mask.type]), [mask])
+
+
+def counted(b: ir.IRBuilder, mask: ir.Value) -> ir.Value:
+    """How many lanes a mask has."""
+    bits = b.zext(b.bitcast(mask, ir.IntType(mask.type.count)), I64)
+    return b.call(intrinsic(b.module, "llvm.ctpop.i64", I64, [I64]), [bits])
+
+
+def compressed(b: ir.IRBuilder, x: ir.Value, mask: ir.Value) -> ir.Value:
+    """The elements of a vector of integers that a mask has, moved to the front."""
+    kind = x.type
+    name = f"llvm.experimental.vector.compress.v{kind.count}i{kind.element.width}"
+    return b.call(intrinsic(b.module, name, kind, [kind, mask.type, kind]), [x, mask, ir.Constant(kind, None)])

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import ml_dtypes
 import numpy as np
 from llvmlite import ir
 
 from volta.core import dtypes
+from volta.core.contract import INFINITY_BITS
 from volta.emit.loops import I64, PTR, for_range, if_then, load_args, loop, minimum, offset
 from volta.numba_cpu.kernel_abi import new_kernel
 from volta.numba_cpu.ordering_schedule import BUCKETS_OF_DIGIT, DIGIT, SORT_CHUNK, RadixKeys, RadixRecord
@@ -71,10 +71,9 @@ def ordered(b: ir.IRBuilder, bits: ir.Value, dtype: np.dtype) -> ir.Value:
     if dtype in dtypes.SIGNED:
         return flipped
     magnitude = b.and_(bits, kind((1 << (width - 1)) - 1))
-    infinity = int(np.array(ml_dtypes.finfo(dtype).max, dtype).view(f"u{dtype.itemsize}")) + 1
     key = b.select(b.icmp_signed("<", bits, kind(0)), b.not_(bits), flipped)
     key = b.select(b.icmp_unsigned("==", magnitude, kind(0)), sign, key)
-    return b.select(b.icmp_unsigned(">", magnitude, kind(infinity)), kind((1 << width) - 1), key)
+    return b.select(b.icmp_unsigned(">", magnitude, kind(INFINITY_BITS[dtype.name])), kind((1 << width) - 1), key)
 
 
 class Rows:

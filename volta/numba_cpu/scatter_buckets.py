@@ -10,6 +10,7 @@ from volta.emit.loops import (
     I32,
     I64,
     PTR,
+    any_of,
     for_range,
     if_else,
     if_then,
@@ -22,7 +23,7 @@ from volta.emit.loops import (
 from volta.numba_cpu.kernel_abi import new_kernel
 from volta.numba_cpu.scatter_rows import Rows, bits_at
 from volta.numba_cpu.scatter_schedule import RECORDS, Numbers
-from volta.numba_cpu.scatter_words import STAGE, Words, any_of, put_all, room
+from volta.numba_cpu.scatter_words import STAGE, Words, put_all, room
 
 _AHEAD = 4
 """Blocks of records that memory is asked for before they are written."""

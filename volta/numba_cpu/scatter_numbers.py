@@ -13,9 +13,11 @@ from llvmlite import ir
 from volta.emit.loops import (
     I32,
     I64,
+    any_of,
+    compressed,
+    counted,
     for_range,
     if_else,
-    intrinsic,
     loop,
     minimum,
     offset,
@@ -24,7 +26,7 @@ from volta.numba_cpu.kernel_abi import new_kernel
 from volta.numba_cpu.scatter_buckets import from_chunks
 from volta.numba_cpu.scatter_rows import Helpers, Rows, bits_at
 from volta.numba_cpu.scatter_schedule import SCATTER_SLOTS, Numbers
-from volta.numba_cpu.scatter_words import STAGE, Words, any_of, put_all, room
+from volta.numba_cpu.scatter_words import STAGE, Words, put_all, room
 
 
 def build_numbers(module: ir.Module, name: str, what: Numbers) -> ir.Function:
@@ -109,8 +111,8 @@ def _kept(
         found = w.some(targets, it.index)
         own = b.icmp_unsigned("<", b.sub(found, lowest), sizes)
         for x, place, each in ((w.narrow(found), keys, 4), (w.values(updates, it.index), values, w.what.word)):
-            b.store(_compressed(b, x, own), offset(b, place, b.mul(kept, I64(each))), align=each)
-        it.advance(b.add(kept, _counted(b, own, w.lanes)))
+            b.store(compressed(b, x, own), offset(b, place, b.mul(kept, I64(each))), align=each)
+        it.advance(b.add(kept, counted(b, own)))
     with loop(b, whole, number, 1, [it.results[0]]) as rest:
         (kept,) = rest.values
         found = w.target(targets, rest.index)
@@ -119,15 +121,3 @@ def _kept(
         own = b.icmp_unsigned("<", b.sub(found, slots[0]), slots[1])
         rest.advance(b.add(kept, b.zext(own, I64)))
     return rest.results[0]
-
-
-def _compressed(b: ir.IRBuilder, x: ir.Value, mask: ir.Value) -> ir.Value:
-    """The elements that a mask has, moved to the front."""
-    kind = x.type
-    name = f"llvm.experimental.vector.compress.v{kind.count}i{kind.element.width}"
-    return b.call(intrinsic(b.module, name, kind, [kind, mask.type, kind]), [x, mask, ir.Constant(kind, None)])
-
-
-def _counted(b: ir.IRBuilder, mask: ir.Value, lanes: int) -> ir.Value:
-    bits = b.zext(b.bitcast(mask, ir.IntType(lanes)), I64)
-    return b.call(intrinsic(b.module, "llvm.ctpop.i64", I64, [I64]), [bits])

@@ -10,7 +10,6 @@ from volta.emit.loops import (
     I64,
     PTR,
     for_range,
-    intrinsic,
     load_args,
     offset,
 )
@@ -82,11 +81,6 @@ class Words:
         place = offset(self.b, updates, self.b.mul(index, I64(self.item)))
         found = self.b.load(place, align=self.item, typ=self.raw)
         return found if self.raw == self.word else self.b.zext(found, self.word)
-
-
-def any_of(b: ir.IRBuilder, mask: ir.Value) -> ir.Value:
-    name = f"llvm.vector.reduce.or.v{mask.type.count}i1"
-    return b.call(intrinsic(b.module, name, ir.IntType(1), [mask.type]), [mask])
 
 
 def room(b: ir.IRBuilder, nbytes: int) -> ir.Value:

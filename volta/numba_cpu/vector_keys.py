@@ -6,12 +6,12 @@ in a NaN: -0 sorts as 0, every NaN alike and last.
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 from llvmlite import ir
 
 from volta.core import dtypes
-from volta.emit.loops import I1, I32, I64, for_range, intrinsic, offset, splat
+from volta.core.contract import INFINITY_BITS
+from volta.emit.loops import I1, I32, I64, compressed, counted, for_range, intrinsic, offset, splat
 from volta.numba_cpu.dot_tile import lane_mask, masked_load, masked_store
 from volta.numba_cpu.ordering_schedule import REGISTER_BITS
 
@@ -79,9 +79,7 @@ class Keys:
 
     def compressed(self, x: ir.Value, mask: ir.Value) -> ir.Value:
         """The keys that a mask has, moved to the front."""
-        name = f"llvm.experimental.vector.compress.v{self.lanes}i{self.width}"
-        kind = [self.vector, self.mask, self.vector]
-        return self.b.call(intrinsic(self.b.module, name, self.vector, kind), [x, mask, self.splat(0)])
+        return compressed(self.b, x, mask)
 
     def expanded(self, x: ir.Value, mask: ir.Value, others: ir.Value) -> ir.Value:
         """The first keys, moved to the lanes that a mask has, among ``others``."""
@@ -90,8 +88,7 @@ class Keys:
         return self.b.call(intrinsic(self.b.module, name, self.vector, kind), [x, others, mask])
 
     def counted(self, mask: ir.Value) -> ir.Value:
-        bits = self.b.zext(self.b.bitcast(mask, ir.IntType(self.lanes)), I64)
-        return self.b.call(intrinsic(self.b.module, "llvm.ctpop.i64", I64, [I64]), [bits])
+        return counted(self.b, mask)
 
     def behind(self, count: ir.Value) -> ir.Value:
         """The mask of the lanes behind the first so many, of at most all."""
@@ -124,7 +121,7 @@ class Keys:
         return b.xor(x, b.and_(b.ashr(x, self.splat(self.width - 1)), self.splat(self.most)))
 
     def is_nan(self, bits: ir.Value) -> ir.Value:
-        infinity = int(np.array(ml_dtypes.finfo(self.dtype).max, self.dtype).view(f"u{self.size}")) + 1
+        infinity = INFINITY_BITS[self.dtype.name]
         return self.b.icmp_signed(">", self.b.and_(bits, self.splat(self.most)), self.splat(infinity))
 
     def is_negative_zero(self, bits: ir.Value) -> ir.Value:

@@ -11,7 +11,7 @@ import numpy as np
 from llvmlite import ir
 
 from volta.core import dtypes
-from volta.emit.loops import I64, PTR, for_range, if_then, load_args, loop, minimum, offset
+from volta.emit.loops import I64, PTR, any_of, for_range, if_then, load_args, loop, minimum, offset
 from volta.numba_cpu.kernel_abi import new_kernel
 from volta.numba_cpu.ordering_schedule import BOUNDS, SORT_CHUNK, SPLIT
 from volta.numba_cpu.quicksort import Quicksort
@@ -38,7 +38,7 @@ def _keys_of(k: Keys, elements: ir.Value, keys: ir.Value, count: ir.Value) -> ir
     bits = k.load_some(elements, whole, rest)
     k.store_some(k.of(bits), keys, whole, rest)
     found = b.or_(it.results[0], b.and_(special(bits), k.first(rest)))
-    return b.icmp_unsigned("!=", b.bitcast(found, ir.IntType(k.lanes)), ir.IntType(k.lanes)(0))
+    return any_of(b, found)
 
 
 def _put_back(k: Keys, row: ir.Value, out: ir.Value, length: ir.Value) -> None:

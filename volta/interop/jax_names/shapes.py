@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,22 +24,16 @@ def conv_general_shape_tuple(
     lhs_shape: Sequence[int], rhs_shape: Sequence[int], window_strides: Any, padding: Any, dimension_numbers: Any
 ) -> Shape:
     """The shape of a convolution."""
-
-    def convolved(x: Any, kernel: Any) -> Any:
-        return volta.lax.conv_general_dilated(x, kernel, window_strides, padding, dimension_numbers=dimension_numbers)
-
-    return _shape_of(convolved, lhs_shape, rhs_shape)
+    how = {"window_strides": window_strides, "padding": padding, "dimension_numbers": dimension_numbers}
+    return _shape_of(partial(volta.lax.conv_general_dilated, **how), lhs_shape, rhs_shape)
 
 
 def conv_transpose_shape_tuple(
     lhs_shape: Sequence[int], rhs_shape: Sequence[int], window_strides: Any, padding: Any, dimension_numbers: Any
 ) -> Shape:
     """The shape of a transposed convolution."""
-
-    def convolved(x: Any, kernel: Any) -> Any:
-        return volta.lax.conv_transpose(x, kernel, window_strides, padding, dimension_numbers=dimension_numbers)
-
-    return _shape_of(convolved, lhs_shape, rhs_shape)
+    how = {"strides": window_strides, "padding": padding, "dimension_numbers": dimension_numbers}
+    return _shape_of(partial(volta.lax.conv_transpose, **how), lhs_shape, rhs_shape)
 
 
 def reduce_window_shape_tuple(
