@@ -326,6 +326,18 @@ def test_what_is_no_share_is_refused(name):
         function(X, 0.5, out=np.zeros(()))
 
 
+@pytest.mark.parametrize("shape, axis", [((2, 0), 0), ((0, 3), 1), ((3, 0, 2), 0), ((0, 2, 2), -1)])
+def test_quantiles_of_no_rows_are_none(shape, axis):
+    x = np.zeros(shape, np.float32)
+    for q in (0.5, [0.2, 0.7], []):
+        same_as_numpy(lambda np, x: np.quantile(x, q, axis), x)  # noqa: B023
+        ignoring = vnp.nanquantile(x, q, axis, keepdims=True)  # of which NumPy forgets the shape of q
+        assert ignoring.shape == np.quantile(x, q, axis, keepdims=True).shape
+    same_as_numpy(lambda np, x: np.median(x, axis), x)
+    weighted = vnp.quantile(x, [0.2, 0.7], axis, weights=x + 1, method="inverted_cdf")
+    assert weighted.shape == np.quantile(x, [0.2, 0.7], axis).shape
+
+
 def test_interpolation_and_covariance():
     xp, fp = np.float32([-2, -1, 0.5, 2]), np.float32([1, 3, -1, 0])
     same_as_numpy(lambda np, x: np.interp(x, xp, fp), X, rtol=1e-5, atol=1e-5)

@@ -153,7 +153,7 @@ def _quantile(
     low, high = lax.floor(place), lax.ceil(place)
 
     def pick(positions: Array) -> Array:
-        flat = shaping.moveaxis(shaping.reshape(positions, (-1, *rest)), 0, -1)
+        flat = shaping.moveaxis(shaping.reshape(positions, (math.prod(q_shape), *rest)), 0, -1)
         return shaping.reshape(
             shaping.moveaxis(take_along_axis(ordered, convert(flat, dtypes.int32), -1, mode="clip"), -1, 0),
             q_shape + rest,
@@ -194,7 +194,7 @@ def _weighted(
         shaping.expand_dims(share, tuple(range(len(q_shape)))), shaping.reshape(q, q_shape + (1,) * lanes.ndim)
     )
     place = lax.min(_sum(reached, -1), np.int32(n - 1))
-    flat = shaping.moveaxis(shaping.reshape(place, (-1, *lanes.shape[:-1])), 0, -1)
+    flat = shaping.moveaxis(shaping.reshape(place, (math.prod(q_shape), *lanes.shape[:-1])), 0, -1)
     out = shaping.moveaxis(take_along_axis(ordered, flat, -1, mode="clip"), -1, 0)
     out = shaping.reshape(out, q_shape + lanes.shape[:-1])
     bad = broadcast_array((_all if ignore_nan else _any)(isnan(lanes), -1), out.shape)
