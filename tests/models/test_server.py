@@ -122,6 +122,10 @@ def test_texts_and_stops(server):
         ({"prompt": [1], "max_tokens": "x"}, "max_tokens must be an integer"),
         ({"prompt": [1], "temperature": -1}, "temperature must be 0 or more"),
         ({"prompt": [1], "temperature": True}, "temperature must be a number"),
+        ({"prompt": [1], "temperature": 10**400}, "temperature must be a number"),
+        (b'{"prompt": [1], "temperature": NaN}', "temperature must be a number"),
+        ({"prompt": [1], "temperature": 1e39}, "temperature must be 0 or more, and finite in float32, got 1e+39"),
+        ({"prompt": [1], "repetition_penalty": 1e-50}, "repetition_penalty must be above 0, and finite in float32"),
         ({"prompt": [1], "stream": 1}, "stream must be true or false"),
         ({"prompt": [1], "n": 2}, "n is not there"),
         ({"prompt": [1], "beams": 2}, "there is no field 'beams'"),
@@ -130,8 +134,23 @@ def test_texts_and_stops(server):
 )
 def test_requests_that_are_refused(server, body, why):
     status, found = send(server, body)
-    assert status == 400 and why in json.loads(found)["error"]["message"]
+    message = json.loads(found)["error"]["message"]
+    assert status == 400 and why in message and "\n" not in message, "who asks learns nothing of the server's files"
     assert asked(server, prompt=[1], max_tokens=1)["choices"][0]["tokens"] == alone([1], 1)
+
+
+def test_half_of_a_surrogate_pair_is_no_text(server):
+    status, found = send(server, b'{"prompt": "a\\ud800"}')
+    assert status == 400 and b"half of a surrogate pair" in found
+
+
+def test_nothing_is_said_of_who_went_away(server, capsys):
+    for error in (ConnectionResetError(), BrokenPipeError(), ZeroDivisionError()):
+        try:
+            raise error
+        except Exception:
+            server.handle_error(None, ("here", 1))
+        assert ("ZeroDivisionError" in capsys.readouterr().err) == isinstance(error, ZeroDivisionError)
 
 
 def test_other_requests(server):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -74,7 +74,7 @@ class _Fields:
 
     def number(self, name: str, default: float) -> float:
         x = self.any(name, default)
-        if type(x) not in (int, float) or not math.isfinite(x):
+        if type(x) not in (int, float) or not abs(x) <= sys.float_info.max:  # nor NaN
             raise ArgumentError(f"{name} must be a number, got {x!r:.40}")
         return float(x)
 
@@ -99,6 +99,8 @@ def _tokens(name: str, x: Any) -> list[int]:
 
 def _prompt(x: Any, encode: Callable[[str], list[int]] | None) -> tuple[int, ...]:
     if isinstance(x, str):
+        if any("\ud800" <= c <= "\udfff" for c in x):  # JSON may escape one
+            raise ArgumentError("the prompt is no text: it holds half of a surrogate pair")
         if encode is None:
             raise ArgumentError("the prompt is text, and the model's file has no vocabulary: give a list of tokens")
         return tuple(encode(x))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import sys
 import threading
 import time
 from collections.abc import Collection, Iterator
@@ -161,6 +162,11 @@ class _Server(ThreadingHTTPServer):
         super().server_close()
         self.engine.close()
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who went away, at whatever step, is no error of the server's."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
@@ -189,7 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
             answers = self.server.engine.ask(ask)
             first = next(answers)  # a refusal comes before the first token
         except VoltaError as error:
-            return self._error(400, str(error))
+            return self._error(400, str(error).partition("\n")[0])  # the user's line is the server's own
         except Exception as error:
             return self._error(500, f"{type(error).__name__}: {error!s:.400}")
         (self._streamed if ask.stream else self._whole)(ask, first, answers)

@@ -42,14 +42,22 @@ class Sampling:
     def checked(self) -> Sampling:
         """Itself; ArgumentError where a number that is known means nothing."""
         wanted = (
-            ("temperature", lambda x: x >= 0, "0 or more"), ("top_k", lambda x: x >= 0, "0 or more"),
-            ("top_p", lambda x: 0 < x <= 1, "above 0, at most 1"), ("repetition_penalty", lambda x: x > 0, "above 0"),
-        )  # fmt: skip
+            ("temperature", lambda x: 0 <= _single(x) < math.inf, "0 or more, and finite in float32"),
+            ("top_k", lambda x: 0 <= x < 2**31, "0 or more, in int32"),
+            ("top_p", lambda x: 0 < _single(x) <= 1, "above 0, at most 1"),
+            ("repetition_penalty", lambda x: 0 < _single(x) < math.inf, "above 0, and finite in float32"),
+        )
         for name, fits, what in wanted:
             x = getattr(self, name)
-            if isinstance(x, (int, float)) and not (math.isfinite(x) and fits(x)):
+            if isinstance(x, (int, float)) and not fits(x):
                 raise ArgumentError(at_user_line(f"Sampling: {name} must be {what}, got {x}"))
         return self
+
+
+def _single(x: float) -> float:
+    """A setting as steps read it, in float32, which has no number as large as some."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(min(x, 1e300)))
 
 
 GREEDY = Sampling(temperature=0.0)
