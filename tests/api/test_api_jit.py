@@ -3,6 +3,7 @@
 import concurrent.futures
 import dataclasses
 import functools
+import sys
 import threading
 from typing import NamedTuple
 
@@ -337,3 +338,60 @@ def test_disable_jit_is_a_threads_own():
         volta.jit(lambda x: seen.append(type(x).__name__) or x)(vnp.ones(2))
         go_on.set()
     assert seen[:2] == [False, True] and seen[2] != "ConcreteArray" and seen[3] is True
+
+
+def calls_of_functions(run) -> int:
+    """How many functions of Python's `run` calls, itself included."""
+    called = []
+    sys.setprofile(lambda frame, event, arg: called.append(frame.f_code) if event == "call" else None)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return len(called)
+
+
+@pytest.mark.parametrize("number", [3, -2.5, True, 1j, np.int32(3), np.float64(0.1), vnp.bfloat16(2), np.bool_(True)])
+def test_numbers_are_arguments_as_cheap_as_arrays(number) -> None:
+    f, g = volta.jit(lambda x, n: x * n), volta.jit(lambda tree, n: tree["x"] * n)
+    x = vnp.asarray(X)
+    first = f(x, number), g({"x": x}, number)
+    for again, one in zip((f(x, number), g({"x": x}, number)), first, strict=True):
+        assert again.dtype == one.dtype and again.tobytes() == one.tobytes()
+    assert calls_of_functions(lambda: f(x, number)) <= 16
+    assert calls_of_functions(lambda: g({"x": x}, number)) <= 30
+
+
+def test_numbers_that_are_equal_and_differ_in_their_bits() -> None:
+    f = volta.jit(lambda n: vnp.copysign(vnp.float32(1), n))
+    for zero in (0.0, -0.0, np.float32(0.0), np.float32(-0.0), 0.0, -0.0):
+        assert float(f(zero)) == (-1 if np.signbit(zero) else 1)
+    g = volta.jit(lambda n: n + n)
+    kinds = [(1, "int64"), (1.0, "float64"), (True, "bool"), (np.int8(1), "int8"), (np.float16(1), "float16")]
+    for number, dtype in kinds * 2:
+        assert g(number).dtype == dtype, number
+    payload = np.frombuffer(np.uint32([0x7FC00001, 0xFFC00002]).tobytes(), np.float32)
+    bits = volta.jit(lambda n: volta.lax.bitcast_convert_type(n, "uint32"))
+    for nan in (*payload, *payload):
+        assert int(bits(nan)) == int(bits(vnp.asarray(nan)))
+
+
+def test_numbers_that_do_not_fit_are_refused_at_each_call() -> None:
+    f, g = volta.jit(lambda x, n: x + n), volta.jit(lambda n: n * 1.0)
+    x, tree = vnp.ones(3, "uint8"), volta.jit(lambda t: t[0] + t[1])
+    for _ in range(2):
+        assert f(x, 255).tolist() == [0, 0, 0] and tree((x, 255)).tolist() == [0, 0, 0]
+        with pytest.raises(OverflowError, match=r"300 does not fit uint8.*args\[1\]"):
+            f(x, 300)
+        with pytest.raises(OverflowError, match=r"300 does not fit uint8.*args\[0\]\[1\]"):
+            tree((x, 300))
+        assert float(g(3)) == 3
+        with pytest.raises(volta.errors.DTypeError, match=r"args\[0\] is"):
+            g(2**64)
+
+
+def test_a_number_that_is_donated_or_returned_is_nobody_elses() -> None:
+    same, plus = volta.jit(lambda n: n), volta.jit(lambda n: n + 1, donate_argnums=0)
+    for _ in range(3):
+        assert int(plus(np.int32(5))) == 6 and int(plus(same(np.int32(5)))) == 6
+        assert int(same(np.int32(5))) == 5 and int(same(5)) == 5 and int(plus(same(5))) == 6

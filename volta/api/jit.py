@@ -28,6 +28,7 @@ from volta.core.treedefs import PyTreeDef
 from volta.runtime import gateway
 from volta.runtime.array import ConcreteArray
 from volta.runtime.context import ExecutionContext, bytes_of, current_context, execution_context
+from volta.runtime.eager import scalar
 from volta.runtime.sharded import ShardedArray
 from volta.trace.calls import jit_p
 from volta.trace.tracer import TransformTracer
@@ -82,6 +83,10 @@ class _Entry:
     limits: limits.Limits = ()
 
 
+def _no_number(x: Any) -> None:
+    """What is kept for others is nothing to donate."""
+
+
 _NONE = _Entry(lambda leaves: [], None, [], None)
 
 
@@ -127,6 +132,10 @@ class JitFunction(Generic[P, R]):
                 entry: _Entry | None
                 avals = [x.aval for x in args if type(x) is ConcreteArray]
                 context = current_context()
+                numbers = len(avals) < len(args)
+                if numbers:  # or trees, or NumPy's arrays
+                    leaves = self._with_numbers(args)
+                    avals = [x.aval for x in leaves if x is not None]
                 if len(avals) == len(args):
                     entry = self._last
                     if entry.context is not context or entry.avals != avals:
@@ -137,8 +146,13 @@ class JitFunction(Generic[P, R]):
                     leaves, tree = optree.tree_flatten(args, None, namespace=pytrees.NAMESPACE)  # type: ignore[arg-type]
                     try:
                         entry = self._entries.get((tree, None, context, *[x.aval for x in leaves]))
-                    except AttributeError:  # NumPy values and Python numbers
-                        entry = None
+                        numbers = False
+                    except AttributeError:
+                        leaves = self._with_numbers(leaves)
+                        known = not any(x is None for x in leaves)
+                        entry = self._entries.get((tree, None, context, *[x.aval for x in leaves])) if known else None
+                if numbers and entry is not None and entry.limits:
+                    entry = None  # they may not fit
                 if entry is not None and _state.trace is None and not _switch.disabled:
                     try:
                         outs = entry.run(leaves)
@@ -152,6 +166,11 @@ class JitFunction(Generic[P, R]):
         except Exception as error:
             hide_own_frames(error)
             raise
+
+    def _with_numbers(self, leaves: Sequence[Any]) -> list[Any]:
+        """Arrays and numbers as arrays; None for what is neither, and for numbers where memory may be donated."""
+        number = _no_number if self._donated.any else scalar
+        return [x if type(x) is ConcreteArray else number(x) for x in leaves]
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if _switch.disabled:

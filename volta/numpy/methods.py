@@ -13,6 +13,7 @@ from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.boundary import boundary, hide_own_frames
 from volta.core.errors import ConcretizationTypeError
+from volta.core.interp import _state
 from volta.core.source import at_user_line
 from volta.numpy import (
     among_numbers,
@@ -35,6 +36,8 @@ from volta.numpy import (
 from volta.numpy.dispatch import array_ufunc
 from volta.numpy.updates import IndexUpdateHelper
 from volta.ops import lax
+from volta.runtime.array import ConcreteArray
+from volta.runtime.eager import operate
 
 API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 """Those of the array API, of which each has what those before it have."""
@@ -47,6 +50,9 @@ def _operator(function: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], 
 
     def forward(self: Array, other: Any) -> Any:
         try:
+            if type(self) is ConcreteArray is type(other) and _state.trace is None:
+                if not (self.aval.weak_type or other.aval.weak_type):
+                    return operate(function, self, other)
             if not isinstance(other, _OPERANDS):
                 return _decline(function, other)
             return among_numbers.operate(function, self, other) if self.aval.weak_type else function(self, other)
